@@ -47,8 +47,8 @@ ROOMS: dict[str, set[str]] = {
     "away/share": {*CELLAR, "net", "away/aws", "away/link", "store"},
     "away/remote": {
         *CELLAR,
-        *("net", "model/spec", "store", "store/package", "host/accel", "host/runner"),
-        *("host/backend", "away/aws", "away/share"),
+        *("net", "model/spec", "store", "store/package", "store/metrics", "host/accel"),
+        *("host/runner", "host/backend", "away/aws", "away/share"),
     },
     "away/kubernetes": {*CELLAR, "net", "model/spec", "away/remote"},
     "away/ssh": {
@@ -59,8 +59,8 @@ ROOMS: dict[str, set[str]] = {
     "away/batch": {*CELLAR, "net", "model/spec", "away/aws", "away/share", "away/remote"},
     "away/agent": {
         *CELLAR,
-        *("model/spec", "store", "store/package", "host/accel", "host/runner", "host/backend"),
-        *("host/fit", "away/share", "away/remote"),
+        *("model/spec", "store", "store/package", "store/metrics", "host/accel", "host/runner"),
+        *("host/backend", "host/fit", "away/share", "away/remote"),
     },
     "run/exec": {
         *CELLAR,

@@ -1,4 +1,4 @@
-"""What a step on another machine logs and makes reaches the trackers and the lineage when it ends."""
+"""What a step on another machine logs and makes: at its end trackers and the lineage have it."""
 
 from __future__ import annotations
 

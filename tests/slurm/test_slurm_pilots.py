@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -162,6 +163,24 @@ def test_controller_restarted(project: Project, tmp_path: Path) -> None:
     wait_for(lambda: len(lines(tmp_path / "ran")) == 200)
     project.cluster.start_controller()
     finish(engine)
+
+
+def test_metrics_come_while_it_runs(project: Project, tmp_path: Path) -> None:
+    """Of each task of a pilot, and each value once."""
+    go = tmp_path / "go"
+    log = 'log() { echo "{\\"step\\":$1,\\"loss\\":$STOKER_ITEM}" >> $STOKER_METRICS; }'
+    engine = begin(project, 3, f"{log}; log 1; until [ -e {go} ]; do sleep 0.1; done; log 2")
+
+    def points() -> list[list[float]]:
+        done = project("metrics", "latest", "--json")
+        found = json.loads(done.stdout) if done.returncode == 0 else []
+        return sorted([value, step] for metric in found for step, _, value in metric["points"])
+
+    wait_for(lambda: points() == [[0, 1], [1, 1], [2, 1]], why=lambda: f"{points()}")
+    go.touch()
+    finish(engine)
+    assert points() == [[0, 1], [0, 2], [1, 1], [1, 2], [2, 1], [2, 2]]
+    all_ended(project)
 
 
 def test_secrets(project: Project) -> None:

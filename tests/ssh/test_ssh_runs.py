@@ -3,6 +3,7 @@ connection only."""
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -251,6 +252,27 @@ def test_engine_killed(project: Project) -> None:
     assert resumed.returncode == 0, out + err
     assert (shared / "times").read_text() == "once\n"
     assert project.show()["steps"]["long"]["attempts"] == 1
+    idle(project)
+
+
+def test_metrics_come_while_it_runs(project: Project) -> None:
+    """From each host, also one that hasn't the store, and each value once."""
+    go = project.lab.shared / "go"
+    log = 'log() { echo "{\\"step\\":$1,\\"loss\\":$1}" >> $STOKER_METRICS; }'
+    run = f"{log}; log 1; log 2; until [ -e {go} ]; do sleep 0.1; done; log 3"
+    on = {host: {"run": run, "backend": {"ssh": {"host": host}}} for host in ("gpu1", "gpu2")}
+    engine = project.begin("run", project.document(on), "--with", "lab")
+
+    def points() -> list[list[float]]:
+        done = project("metrics", "latest", "--json")
+        found = json.loads(done.stdout) if done.returncode == 0 else []
+        return [[step, value] for metric in found for step, _, value in metric["points"]]
+
+    wait_for(lambda: points() == [[1, 1], [2, 2]] * 2, why=lambda: f"{points()} {engine.poll()}")
+    go.touch()
+    out, err = engine.communicate(timeout=200)
+    assert engine.returncode == 0, out + err
+    assert points() == [[1, 1], [2, 2], [3, 3]] * 2
     idle(project)
 
 

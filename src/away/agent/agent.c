@@ -359,7 +359,9 @@ static int run_claimed(agent *a, stk_err *err)
     int rc = prepare(a, err);
     if (rc == 0) {
         stk_agent_checkpoints_begin(a);
+        stk_agent_live_begin(a);
         rc = stk_agent_task(a, err);
+        stk_agent_live_end(a);
         stk_agent_checkpoints_end(a);
         if (rc == 0) {
             keep_outputs(a, err);

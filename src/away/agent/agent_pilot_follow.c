@@ -2,10 +2,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <sys/param.h>
 #include <unistd.h>
 
 #include "away/agent/agent_pilot.h"
+#include "store/metrics/metrics.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 #include "sys/guard.h"
@@ -36,11 +36,22 @@ static void copy_output(const pilot *p, piece *one, int i)
     }
 }
 
+static bool has_metrics(const piece *one)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s", one->a.order.dir, STK_METRICS_FILE);
+    return stk_file_exists(path);
+}
+
 /* What ends sooner has its output in end.json. */
 void stk_pilot_follow(pilot *p)
 {
     int64_t now = stk_clock_mono_ms(&stk_clock_real);
-    for (piece *one = p->first; one != NULL && now >= p->next_log_ms; one = one->next) {
+    if (now < p->next_log_ms) {
+        return;
+    }
+    p->next_log_ms = now + LOG_MS / 2;
+    for (piece *one = p->first; one != NULL; one = one->next) {
         if (one->phase != PIECE_RUNS || now < one->began_ms + LOG_MS) {
             continue;
         }
@@ -50,8 +61,10 @@ void stk_pilot_follow(pilot *p)
             stk_file_exists(one->a.order.checkpoints)) {
             stk_agent_checkpoints_begin(&one->a);
         }
+        if (!one->a.live.is_running && has_metrics(one)) {
+            stk_agent_live_begin(&one->a);
+        }
     }
-    p->next_log_ms = MAX(p->next_log_ms, now + LOG_MS / 2);
 }
 
 void stk_pilot_reap(pilot *p)

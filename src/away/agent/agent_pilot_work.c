@@ -79,6 +79,7 @@ static void save_outputs(piece *one, stk_store **store)
     stk_failure class = STK_FAIL_START;
     stk_err err = {0};
     char text[1400];
+    stk_agent_live_end(a);
     save_checkpoints(a);
     int rc = open_store(a, store, &err);
     if (rc == 0) {

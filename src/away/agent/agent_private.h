@@ -53,6 +53,13 @@ typedef struct agent_checkpoints {
     bool owes_list; /* the share didn't take the last list */
 } agent_checkpoints;
 
+typedef struct agent_live {
+    pthread_t thread;
+    bool is_running, has_sent;
+    int over_fd;      /* readable: it is to end */
+    stk_share *share; /* its own, which waits for nothing */
+} agent_live;
+
 typedef struct agent {
     const char *key, *url;
     stk_arena *arena;
@@ -85,6 +92,7 @@ typedef struct agent {
     } limits;                     /* on a host that it shares; elsewhere the container's */
     stk_failure class_of_outputs; /* of the error while saving outputs */
     agent_checkpoints checkpoints;
+    agent_live live;
     bool is_of_pilot; /* the pilot's: its share, store, devices, signals and files of the project */
 } agent;
 
@@ -153,6 +161,10 @@ int stk_agent_task(agent *a, stk_err *err);
 int stk_agent_checkpoints_fetch(agent *a, stk_err *err);
 void stk_agent_checkpoints_begin(agent *a);
 void stk_agent_checkpoints_end(agent *a);
+
+/* agent_live.c: sends what the program measures, while it runs. */
+void stk_agent_live_begin(agent *a);
+void stk_agent_live_end(agent *a);
 
 /* agent_outputs.c: moves outputs to the store and the share, and names them in result.json.
  * *ret_class: the class of an error. */

@@ -94,7 +94,8 @@ int stk_agent_save(agent *a, stk_err *err)
                           .outcome = a->outcome,
                           .granted = a->granted,
                           .files = s.files,
-                          .n_files = s.n};
+                          .n_files = s.n,
+                          .has_live = a->live.has_sent};
     STK_TRY(stk_remote_end_write(&end, &text, err));
     STK_FAILPOINT("agent.save.files");
     return stk_share_put(a->share, stk_agent_object(a, name), text.data, text.len, false, err);

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "away/remote/remote_live.h"
 #include "away/remote/remote_private.h"
 #include "base/text.h"
 #include "sys/clock.h"
@@ -305,8 +306,12 @@ static void *work_off(void *arg)
             drop_next(b);
             continue;
         }
+        if (t == NULL && stk_remote_now_ms() >= b->live_due_ms) {
+            stk_remote_look_live(b);
+            continue;
+        }
         if (t == NULL) {
-            wait_for_work(b, due_ms);
+            wait_for_work(b, MIN(due_ms, b->live_due_ms));
             continue;
         }
         remote_phase phase = t->phase;
@@ -467,6 +472,19 @@ static bool op_next(stk_backend *self, stk_report *ret_report)
     return any;
 }
 
+/* Has a worker remove the objects below a key, and "<at>.json" before them. */
+static void drop_later(remote_backend *b, const char *at)
+{
+    remote_drop *d = calloc(1, sizeof *d);
+    if (d != NULL) {
+        (void)snprintf(d->at, sizeof d->at, "%s", at);
+        d->next = b->drops;
+        b->drops = d;
+        b->n_drops++;
+        call_worker(b);
+    }
+}
+
 /* The reported ends are on record, so the tasks aren't needed. */
 static void op_recorded(stk_backend *self)
 {
@@ -475,6 +493,11 @@ static void op_recorded(stk_backend *self)
     while (b->told != NULL) {
         remote_task *t = b->told;
         b->told = t->next;
+        if (t->has_live) {
+            char at[STK_SHARE_KEY_MAX];
+            stk_live_key(t->key, at);
+            drop_later(b, at);
+        }
         if (t->was_given) {
             stk_remote_command(b, REMOTE_FORGET, t);
         } else {
@@ -492,14 +515,11 @@ static void op_drop_checkpoints(stk_backend *self, uint32_t id)
     while (t != NULL && t->job.id != id) {
         t = t->next;
     }
-    remote_drop *d = NULL;
-    if (t != NULL && t->has_checkpoints && (d = calloc(1, sizeof *d)) != NULL) {
-        (void)snprintf(d->at, sizeof d->at, "%.*s/checkpoints",
-                       (int)(strrchr(t->key, '/') - t->key), t->key);
-        d->next = b->drops;
-        b->drops = d;
-        b->n_drops++;
-        call_worker(b);
+    if (t != NULL && t->has_checkpoints) {
+        char at[STK_SHARE_KEY_MAX];
+        (void)snprintf(at, sizeof at, "%.*s/checkpoints", (int)(strrchr(t->key, '/') - t->key),
+                       t->key);
+        drop_later(b, at);
     }
     pthread_mutex_unlock(&b->lock);
 }
@@ -573,6 +593,9 @@ static void op_close(stk_backend *self)
     if (b->share != NULL) { /* the resuming engine begins running work again */
         stk_share_cancel(b->share);
     }
+    if (b->live_share != NULL) {
+        stk_share_cancel(b->live_share);
+    }
     pthread_cond_broadcast(&b->work);
     ring(b->wake_fd);
     pthread_mutex_unlock(&b->lock);
@@ -587,6 +610,7 @@ static void op_close(stk_backend *self)
     }
     free_tasks(b);
     stk_share_close(b->share);
+    stk_share_close(b->live_share);
     stk_map_done(&b->known);
     stk_map_done(&b->words);
     stk_file_close(&b->ready_fd);

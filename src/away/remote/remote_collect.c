@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "away/remote/remote_live.h"
 #include "away/remote/remote_private.h"
 #include "base/failpoint.h"
 #include "base/json.h"
@@ -383,6 +384,7 @@ static int take_end(remote_worker *w, remote_task *t, uint32_t node, stk_outcome
     }
     STK_TRY(stk_remote_fetch_end(w->b->share, stk_remote_object(t, name), t->order.dir, t->arena,
                                  &end, err));
+    t->has_live = t->has_live || end.has_live;
     if (node == 0) {
         STK_TRY(write_granted(w, t, end.granted, err));
         *ret = end.outcome;
@@ -430,7 +432,13 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
             *ret_again_ms = AGAIN_MS;
             return STK_E_BUSY;
         }
-        take_driver_report(t, has_claim(w, t), ret);
+        bool has_begun = has_claim(w, t);
+        stk_live_task live = {.key = t->key, .dir = t->order.dir};
+        if (has_begun) { /* what it sent is all that there is of it */
+            (void)stk_live_fetch(w->b->share, &live, 1, NULL);
+        }
+        t->has_live = t->has_live || live.has_any;
+        take_driver_report(t, has_begun, ret);
         return write_granted(w, t, NULL, err);
     }
     STK_TRY(rc);

@@ -99,6 +99,9 @@ int stk_remote_end_write(const stk_remote_end *end, stk_buf *buf, stk_err *err)
     stk_json_put_int(buf, "node", end->node);
     stk_json_put_int(buf, "started_ms", end->started_ms);
     stk_json_put_int(buf, "ended_ms", end->ended_ms);
+    if (end->has_live) {
+        stk_json_put_bool(buf, "live", true);
+    }
     put_outcome(&end->outcome, buf);
     stk_json_put_raw(buf, "granted", end->granted);
     stk_json_open(buf, "files", '{');
@@ -251,6 +254,7 @@ int stk_remote_end_read(const char *text, size_t len, stk_arena *arena, stk_remo
         end.granted = stk_json_dump_in(granted, arena);
     }
     end.files = list;
+    end.has_live = stk_json_is_true(stk_json_get(&doc, "live"));
     *ret = end;
     return 0;
 }

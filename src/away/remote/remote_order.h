@@ -99,6 +99,7 @@ typedef struct stk_remote_end {
     const char *granted;          /* JSON object, or NULL */
     const stk_remote_file *files;
     uint32_t n_files;
+    bool has_live; /* the share has what remote_live.h put there meanwhile */
 } stk_remote_end;
 
 int stk_remote_end_write(const stk_remote_end *end, stk_buf *buf, stk_err *err);

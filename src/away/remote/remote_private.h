@@ -9,6 +9,7 @@
 #define STK_REMOTE_PRIVATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "away/remote/remote.h"
 #include "away/remote/remote_order.h"
@@ -67,6 +68,7 @@ typedef struct remote_task {
     uint32_t n_tries, n_looks;
     int64_t trouble_ms;    /* begin of its trouble with the share, monotonic; 0: none */
     bool has_checkpoints;  /* in the share, at its end */
+    atomic_bool has_live;  /* the share has live metrics of it */
     bool is_begun;         /* its worker saw an agent's claim */
     bool is_running;       /* as the driver reported once */
     stk_remote_report end; /* the driver's last report (without data) */
@@ -76,10 +78,11 @@ typedef struct remote_task {
     remote_command commands[REMOTE_VERBS];
 } remote_task;
 
-/* Checkpoints of a successful task, which are being removed from the share. */
+/* What a task has left in the share, and what is being removed: checkpoints of a successful one,
+ * live metrics. */
 typedef struct remote_drop {
     struct remote_drop *next;
-    char at[STK_SHARE_KEY_MAX]; /* "runs/<run>/<step>/<task>/checkpoints" */
+    char at[STK_SHARE_KEY_MAX]; /* "runs/<run>/<step>/<task>/checkpoints" or stk_live_key */
 } remote_drop;
 
 typedef struct remote_backend {
@@ -115,10 +118,12 @@ typedef struct remote_backend {
     pthread_t driver_thread;
     bool has_driver_thread, is_closing;
     stk_driver *driver;
-    bool has_trouble;    /* the share failed, and a note said so */
-    int64_t noted_ms;    /* then */
-    int64_t stop_due_ms; /* end of the wait for stopped tasks; 0: no wait */
-    stk_err broken;      /* code ≠ 0: the driver can't be used any more */
+    stk_share *live_share; /* of a worker that looks for live metrics; or NULL */
+    int64_t live_due_ms;   /* when one does, monotonic */
+    bool has_trouble;      /* the share failed, and a note said so */
+    int64_t noted_ms;      /* then */
+    int64_t stop_due_ms;   /* end of the wait for stopped tasks; 0: no wait */
+    stk_err broken;        /* code ≠ 0: the driver can't be used any more */
 } remote_backend;
 
 /* State of one worker. */

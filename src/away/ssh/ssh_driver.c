@@ -200,6 +200,7 @@ static int take_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err 
     due = MIN(due, stk_ssh_see_to_live(d, now));
     due = MIN(due, stk_ssh_place_some(d, now));
     due = MIN(due, stk_ssh_look_at_hosts(d, now));
+    due = MIN(due, stk_ssh_mirror_live(d, now));
     now = stk_ssh_now_ms();
     (void)poll(fds, 2, due > now ? (int)(due - now) : 0);
     return 0;

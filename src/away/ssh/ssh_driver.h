@@ -90,8 +90,7 @@ typedef struct ssh_task {
     int64_t again_ms, since_ms;
     uint64_t tried; /* bits of hosts that had no devices, until they are asked anew */
     uint64_t bad;   /* bits of hosts that can't start it */
-    char told[700];
-    char why_text[900];
+    char told[700], why_text[900];
 } ssh_task;
 
 /* What a host answered to one task's request. */
@@ -105,17 +104,16 @@ typedef struct ssh_answer {
 typedef struct ssh_host {
     const char *name, *address; /* of the option, or as it says */
     stk_link *link;
-    stk_share *mirror;           /* of the store; NULL: it has the store itself */
-    bool is_asked, is_looked_at; /* a work is on its way */
-    bool is_told;                /* its trouble, to the user */
-    bool is_broken;              /* by a refusal that asking again doesn't change */
-    int64_t away_until_ms;       /* 0: it answers */
-    int64_t facts_ms;            /* 0: none yet */
-    int64_t next_look_ms;
+    stk_share *mirror;                     /* of the store; NULL: it has the store itself */
+    bool is_asked, is_looked_at, is_heard; /* a work is on its way */
+    bool is_told;                          /* its trouble, to the user */
+    bool is_broken;                        /* by a refusal that asking again doesn't change */
+    int64_t away_until_ms;                 /* 0: it answers */
+    int64_t facts_ms;                      /* 0: none yet */
+    int64_t next_look_ms, next_hear_ms;
     int64_t full_until_ms; /* its disk was full a moment ago, as `full` says */
     char full[400];
-    char trouble[900];
-    char own_address[128];
+    char trouble[900], own_address[128];
     int64_t cpu_milli, memory_bytes;
     uint32_t cpus[1024], load[1024]; /* its CPUs, and how many jobs of ours have each */
     uint32_t n_cpus;
@@ -194,6 +192,8 @@ void stk_ssh_forget(ssh_driver *d, ssh_task *t, uint32_t part);
 /* ssh_mirror.c: what a job on a host without the store reads and made. In a worker's thread. */
 int stk_ssh_mirror_in(ssh_driver *d, uint32_t host, const char *key, stk_err *err);
 int stk_ssh_mirror_out(ssh_driver *d, uint32_t host, uint32_t node, const char *key, stk_err *err);
+/* Has what running jobs there measured brought to the store; returns when again. */
+int64_t stk_ssh_mirror_live(ssh_driver *d, int64_t now);
 /* Removes the attempt's own objects there. */
 void stk_ssh_mirror_drop(ssh_driver *d, uint32_t host, const char *key);
 

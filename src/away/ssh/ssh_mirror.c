@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
+#include "away/remote/remote_live.h"
 #include "away/remote/remote_order.h"
 #include "away/ssh/ssh_driver.h"
 #include "base/failpoint.h"
+#include "base/map.h"
 #include "base/text.h"
 #include "sys/file.h"
 
@@ -300,5 +303,114 @@ int stk_ssh_mirror_out(ssh_driver *d, uint32_t host, uint32_t node, const char *
 
 void stk_ssh_mirror_drop(ssh_driver *d, uint32_t host, const char *key)
 {
+    char live[STK_SHARE_KEY_MAX];
+    stk_live_key(key, live);
+    (void)stk_share_delete_all(d->hosts[host].mirror, live, NULL);
     (void)stk_share_delete_all(d->hosts[host].mirror, key, NULL);
+}
+
+/* --- live metrics --- */
+
+static bool is_of_any(const ssh_work *w, const char *key)
+{
+    for (uint32_t i = 0; w->orders[i] != NULL; i++) {
+        size_t n = strlen(w->orders[i]);
+        if (strncmp(key, w->orders[i], n) == 0 && key[n] == '/') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Those of the jobs of w->orders whose size isn't the one that the store has: they grow. */
+static int copy_live(ssh_driver *d, ssh_work *w, stk_err *err)
+{
+    MOVER_AUTO m = {0};
+    STK_MAP_AUTO known = {0};
+    listed here = {.arena = w->arena}, there = {.arena = w->arena};
+    stk_share *mirror = d->hosts[w->host].mirror;
+    STK_TRY(list_below(mirror, w->key, &here, err));
+    if (here.n == 0) {
+        return 0;
+    }
+    STK_TRY(list_below(d->share, w->key, &there, err));
+    for (uint32_t i = 0; i < there.n; i++) {
+        STK_TRY(stk_map_put(&known, there.keys[i], i));
+    }
+    STK_TRY(open_mover(mirror, d->share, &m, err));
+    for (uint32_t i = 0; i < here.n; i++) {
+        const char *key = strchr(here.keys[i], ' ') + 1;
+        if (is_of_any(w, key) && !stk_map_get(&known, here.keys[i], &(uint64_t){0})) {
+            STK_TRY(stk_err_but(copy_object(&m, key, err), STK_E_NOT_FOUND));
+        }
+    }
+    return 0;
+}
+
+static void run_live(ssh_driver *d, ssh_work *w)
+{
+    w->rc = copy_live(d, w, &w->err);
+}
+
+/* What failed is tried again with what comes next. */
+static void live_done(ssh_driver *d, ssh_work *w)
+{
+    d->hosts[w->host].is_heard = false;
+    d->hosts[w->host].next_hear_ms = stk_ssh_now_ms() + STK_LIVE_MS;
+}
+
+static bool runs_on(const ssh_task *t, uint32_t host)
+{
+    bool is = false;
+    for (uint32_t p = 0; p < t->n_parts; p++) {
+        is = is || t->parts[p].host == host;
+    }
+    return is && t->phase == SSH_LIVES && t->is_running && !t->spec->reads;
+}
+
+/* Of all running jobs of a host at once, as they have one run. */
+static void hear_host(ssh_driver *d, uint32_t host)
+{
+    char live[STK_SHARE_KEY_MAX];
+    ssh_work *w = stk_ssh_work_new(run_live, live_done, (int)host);
+    const char **keys = NULL;
+    uint32_t n = 0;
+    if (w == NULL || (keys = stk_arena_array(w->arena, d->n_tasks + 1, sizeof *keys)) == NULL) {
+        stk_ssh_work_free(w);
+        return;
+    }
+    for (uint32_t i = 0; i < d->n_tasks; i++) {
+        if (runs_on(d->tasks[i], host)) {
+            stk_live_key(d->tasks[i]->key, live);
+            keys[n] = stk_arena_dup(w->arena, live);
+            n += keys[n] != NULL;
+        }
+    }
+    keys[n] = NULL;
+    w->orders = keys;
+    w->key = stk_arena_printf(w->arena, "runs/%s/live", d->config.run);
+    w->is_look = true;
+    if (n == 0 || w->key == NULL) {
+        stk_ssh_work_free(w);
+        return;
+    }
+    d->hosts[host].is_heard = stk_ssh_work_begin(d, w);
+}
+
+int64_t stk_ssh_mirror_live(ssh_driver *d, int64_t now)
+{
+    int64_t next = INT64_MAX;
+    for (uint32_t h = 0; h < d->n_hosts; h++) {
+        bool any = false;
+        for (uint32_t i = 0; i < d->n_tasks && d->hosts[h].mirror != NULL && !any; i++) {
+            any = runs_on(d->tasks[i], h);
+        }
+        int64_t due = MAX(d->hosts[h].next_hear_ms, d->hosts[h].away_until_ms);
+        if (any && !d->hosts[h].is_heard && now >= due) {
+            hear_host(d, h);
+        } else if (any && !d->hosts[h].is_heard) {
+            next = MIN(next, due);
+        }
+    }
+    return next;
 }
