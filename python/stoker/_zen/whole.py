@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from .._engine.client import Names, PipelineRun, StepRun
 from .._engine.config import RunConfiguration
@@ -17,6 +17,10 @@ from .._engine.stored import stored_spec
 from . import records
 
 KIND = "dynamic run"
+
+# In a run that a schedule or a snapshot started: kind → its id, which the run keeps.
+started_by: Dict[str, str] = {}
+told: List[Callable[[str], None]] = []  # called with the run's id when it begins
 
 _heads: Dict[Tuple[Optional[str], str], str] = {}
 
@@ -37,8 +41,15 @@ def head_of(run: str, store: Optional[str] = None) -> str:
     return known
 
 
+def begun(run: str) -> None:
+    """Tell who waits for it that a run has begun."""
+    for tell in told:
+        tell(run)
+
+
 def begin(head: str, body: Dict[str, Any]) -> None:
     """Keep that a dynamic run has begun with its first part."""
+    begun(head)
     process = {"pid": os.getpid(), "began": _began(os.getpid())}
     records.change(
         KIND, head, lambda kept: kept.update({**body, **process, "status": "running", "parts": []})
