@@ -632,9 +632,7 @@ def _stack_get(words: List[str]) -> int:
 def _stack_set(words: List[str]) -> int:
     name = _parse(["stack", "set"], words, names=["name"]).name
     Client().activate_stack(name)
-    return _say(
-        f"runs of this project's programs go to the stack '{Client().get_stack(name).name}'"
-    )
+    return _say(f"runs of this project's programs go to the stack '{stacks.active_name()}'")
 
 
 def _component(kind: str, words: List[str]) -> int:

@@ -454,7 +454,8 @@ def _parents(step: Mapping[str, Any]) -> Any:
 
 def _one_by_one(spec: Dict[str, Any]) -> List[str]:
     """The engine's options for the active stack and for ZenML's order; says so once in a process
-    that could see a difference. A resumed run stays where it was."""
+    that could see a difference. A resumed run stays where it was. A pipeline's
+    ``extra={"stoker_max_workers": N}`` lets N steps run at a time instead."""
     global _told
     options = run_options()
     if options.get("with"):
@@ -462,11 +463,19 @@ def _one_by_one(spec: Dict[str, Any]) -> List[str]:
     place = [] if options.get("resume") else chosen_place()
     if place or options.get("max_workers"):
         return place
+    workers = (spec.get("extra") or {}).get("stoker_max_workers")
+    if workers is not None:
+        if type(workers) is not int or workers < 1:
+            raise SettingsError(
+                f"pipeline '{spec['name']}': stoker_max_workers is {workers!r}; it is a number from 1"
+            )
+        return ["--max-workers", str(workers)]
     if in_order(spec) and not _told:
         _told = True
         say(
             "steps run one after another, as ZenML's local orchestrator runs them; "
-            "`stoker run FILE --max-workers N` runs N at a time"
+            "`stoker run FILE --max-workers N`, or extra={'stoker_max_workers': N} of the pipeline, "
+            "runs N at a time"
         )
     return ["--in-order"]
 

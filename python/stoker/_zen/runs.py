@@ -29,7 +29,7 @@ class PipelineRunResponse(Response):
     _absent = (
         *("trigger", "build", "code_reference", "exception_info"),
         *("code_path", "trigger_info", "parent_run", "original_run", "active_wait_condition"),
-        *("root_run_id", "trigger_execution_info", "child_key"),
+        *("source_snapshot", "root_run_id", "trigger_execution_info", "child_key"),
     )
 
     _own = ("notes", "_repr_html_", "refresh")
