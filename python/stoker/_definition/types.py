@@ -222,7 +222,11 @@ def _moment(key: str, given: Any) -> Optional[datetime.datetime]:
     if given is None:
         return None
     try:
-        at = given if isinstance(given, datetime.datetime) else datetime.datetime.fromisoformat(given)
+        at = (
+            given
+            if isinstance(given, datetime.datetime)
+            else datetime.datetime.fromisoformat(given)
+        )
     except (TypeError, ValueError):
         raise SettingsError(f"Schedule: {key} is {given!r}, which is no time") from None
     return at if at.tzinfo else at.astimezone()

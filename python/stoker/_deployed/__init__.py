@@ -28,7 +28,13 @@ _SUFFIXES = (".py", ".R", ".RDS")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,198}[a-z0-9])?")
 _KEPT = (
     *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "METAFLOW_USER", "METAFLOW_HOME", "METAFLOW_PROFILE"),
-    *("ZENML_ACTIVE_STACK_NAME", "STOKER_BIN", "STOKER_COMPAT", "STOKER_LEASE_DIR", "STOKER_NAMESPACE"),
+    *(
+        "ZENML_ACTIVE_STACK_NAME",
+        "STOKER_BIN",
+        "STOKER_COMPAT",
+        "STOKER_LEASE_DIR",
+        "STOKER_NAMESPACE",
+    ),
     *("STOKER_TRACKERS", "STOKER_OPENLINEAGE", "STOKER_OPENTELEMETRY"),  # and where these are:
     *("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "OPENLINEAGE_NAMESPACE"),
     *("WANDB_BASE_URL", "WANDB_ENTITY", "WANDB_PROJECT", "WANDB_MODE", "OTEL_SERVICE_NAME"),
@@ -151,11 +157,10 @@ def change(name: str, **fields: Any) -> Dict[str, Any]:
     return record
 
 
-def sources(program: str, suffixes: Optional[str] = None) -> Dict[str, str]:
-    """Path in the copy → source, for the files beside a program that count as its code."""
+def sources(top: str, suffixes: Optional[str] = None) -> Dict[str, str]:
+    """Path in the copy → source, for the files in a program's folder that count as its code."""
     ends = tuple(one.strip() for one in suffixes.split(",")) if suffixes else _SUFFIXES
-    top = os.path.dirname(program)
-    found = {os.path.basename(program): program}
+    found: Dict[str, str] = {}
     for folder, inside, names in os.walk(top):
         inside[:] = [
             one

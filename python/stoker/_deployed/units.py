@@ -27,9 +27,7 @@ def fields_of(cron: str) -> List[str]:
     """
     fields = ["*" if one == "?" else one for one in cron.split()]
     if len(fields) not in (5, 6):
-        raise DeployError(
-            f"cron is {cron!r}; it has five fields: minute hour day month weekday"
-        )
+        raise DeployError(f"cron is {cron!r}; it has five fields: minute hour day month weekday")
     for text, (name, low, high) in zip(fields, _FIELDS):
         for part in text.split(","):
             if not _is_part(name, part, low, high):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, Mapping, Optional
 
-from . import artifacts, models, runs, schedules, secrets, snapshots, stacks, tags, targets
 from .._definition.layers import load_run_config
+from . import artifacts, models, runs, schedules, secrets, snapshots, stacks, tags, targets
 from .page import Page, page_of
 from .responses import ProjectResponse, Response, UserResponse, found_by, project, user
 
@@ -187,9 +187,7 @@ class Answers:
         """
         return snapshots.template_of(self.get_snapshot(snapshot_id), name, description, tags)
 
-    def get_run_template(
-        self, name_id_or_prefix: Any, **_: Any
-    ) -> snapshots.RunTemplateResponse:
+    def get_run_template(self, name_id_or_prefix: Any, **_: Any) -> snapshots.RunTemplateResponse:
         """A run template; raises KeyError."""
         return snapshots.get_template(name_id_or_prefix)
 

@@ -406,7 +406,12 @@ def _schedule_delete(words: List[str]) -> int:
 
 
 def _snapshot_create(words: List[str]) -> int:
-    options = [("--name", "-n"), ("--description", "-d"), ("--config", "-c"), ("--tags", "-t", list)]
+    options = [
+        ("--name", "-n"),
+        ("--description", "-d"),
+        ("--config", "-c"),
+        ("--tags", "-t", list),
+    ]
     known = ["pipeline", "snapshot", "create"]
     flags = [("--replace", "-r")]
     given = _parse(known, words, options, names=["source"], flags=flags)

@@ -14,10 +14,11 @@ import os
 import re
 import sys
 import uuid
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from .. import _deployed as shared
 from .. import _runfile
+from .._base import PACKAGE
 from .._base.errors import SettingsError, StokerError, end_in_one_line
 from .._decorators.pipeline import Pipeline, refuse_in_worker
 from .._definition.jsonable import NotJsonError, exact
@@ -43,7 +44,7 @@ def keep(
     refuse_in_worker(f"pipeline '{pipeline.name}'")
     args, kwargs = arguments
     pipeline.prepare(*args, **kwargs)
-    program, module, attribute, written = _place(pipeline)
+    place = _place(pipeline)
     made = str(uuid.uuid4())
     word = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or kind
     record = {
@@ -52,19 +53,19 @@ def keep(
         "kind": kind,
         "title": title,
         "pipeline": pipeline.name,
-        "module": module,
-        "attribute": attribute,
-        "file": os.path.basename(program),
-        "source": program,
+        "module": place.module,
+        "attribute": place.attribute,
+        "file": os.path.relpath(place.program, place.root),
+        "source": place.program,
         "cwd": os.getcwd(),
         "python": sys.executable,
         "env": shared.kept_environment(),
         "arguments": _plain(pipeline, args, kwargs),
-        "configuration": _configuration(pipeline, written),
+        "configuration": _configuration(pipeline, place.written),
         "schedule": None,
         **more,
     }
-    return shared.write(record, shared.sources(program))
+    return shared.write(record, shared.sources(place.root))
 
 
 def listed(kind: str) -> Iterator[Dict[str, Any]]:
@@ -78,19 +79,36 @@ def taken(kind: str, title: str, pipeline: Optional[str] = None) -> List[Dict[st
     return [one for one in some if pipeline in (None, one["pipeline"])]
 
 
-def _place(pipeline: Any) -> Tuple[str, str, str, Any]:
-    """The program's file, the pipeline's module and name there, and the pipeline as written."""
+class _Place(NamedTuple):
+    """Where a pipeline is: its program's file, the folder from which that imports, the module (empty:
+    the program itself) and the name in it; and the pipeline as it is written there."""
+
+    root: str
+    program: str
+    module: str
+    attribute: str
+    written: Any
+
+
+def _place(pipeline: Any) -> _Place:
+    module = str(pipeline.entrypoint.__module__)
+    source = os.path.abspath(inspect.getsourcefile(pipeline.entrypoint) or "")
     program = main_file()
+    if program is None or program.startswith(PACKAGE + os.sep):  # a command imported the module
+        program = None if module == "__main__" else source
     if program is None:
         raise SettingsError(
             f"pipeline '{pipeline.name}': its program isn't a file, so nothing can start it later"
         )
-    module = pipeline.entrypoint.__module__
-    known = vars(sys.modules[module]) if module in sys.modules else {}
+    root = os.path.dirname(program)
+    if source == program:
+        for _ in range(module.count(".")):
+            root = os.path.dirname(root)
+        module = module if "." in module else ""
+    known = pipeline.entrypoint.__globals__
     for name, value in known.items():
         if isinstance(value, Pipeline) and value.entrypoint is pipeline.entrypoint:
-            source = os.path.abspath(inspect.getsourcefile(pipeline.entrypoint) or program)
-            return program, "" if source == program else module, name, value
+            return _Place(root, program, module, name, value)
     raise SettingsError(
         f"pipeline '{pipeline.name}' is no global of its module, so nothing can find it later: "
         "define it outside of functions and classes"

@@ -85,9 +85,7 @@ def create(
     more["calendar"] = units.calendar_of(times["cron"])
     if deployed.taken(_KIND, name):
         raise EntityExistsError(f"a schedule '{name}' exists already")
-    record = deployed.keep(
-        pipeline, arguments, _KIND, name, **more, active=True, archived=False
-    )
+    record = deployed.keep(pipeline, arguments, _KIND, name, **more, active=True, archived=False)
     head = f"pipeline '{pipeline.name}' doesn't run at once: it has the schedule '{name}'"
     return [f"{head}; {line}" for line in units.write(record)]
 

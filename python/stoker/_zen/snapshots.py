@@ -88,7 +88,9 @@ def create(
     return KeptSnapshot(record)
 
 
-def template_of(source: Any, name: str, description: Optional[str], given: Any) -> Any:
+def template_of(
+    source: Any, name: str, description: Optional[str], given: Any
+) -> RunTemplateResponse:
     """A template of a kept snapshot.
 
     Raises:

@@ -51,8 +51,9 @@ if __name__ == "__main__":
     fact("catchup", lambda: Schedule(cron_expression="0 3 * * *").catchup)
     fact("wrong time", lambda: Schedule(run_once_start_time="soon"))
     fact("no schedules", lambda: client.list_schedules().total)
-    for word in ("get", "update", "delete"):
-        fact(f"{word} no schedule", lambda: getattr(client, f"{word}_schedule")("sc_none"))
+    fact("get no schedule", lambda: client.get_schedule("sc_none"))
+    fact("update no schedule", lambda: client.update_schedule("sc_none"))
+    fact("delete no schedule", lambda: client.delete_schedule("sc_none"))
     nightly = sc_run.with_options(schedule=Schedule(name="sc_night", cron_expression="0 3 * * *"))
     fact("scheduled", lambda: nightly(n=3))
     fact("not run", lambda: client.list_pipeline_runs().total)

@@ -43,7 +43,7 @@ def create(context: Context, values: Dict[str, Any]) -> int:
         print(json.dumps(record, indent=1))
         return 0
     units.remove(record["name"])
-    record = _deploy.write(record, sources(record["source"], context.top["package_suffixes"]))
+    record = _deploy.write(record, _code(record["source"], context))
     context.say(
         f"Deployed {context.name} as '{record['name']}' on this machine (no cluster): {record['folder']}"
     )
@@ -141,6 +141,11 @@ def _run_words(values: Dict[str, Any]) -> List[str]:
     if values["user_namespace"] is not None:
         words.append(f"--namespace={values['user_namespace']}")
     return words
+
+
+def _code(source: str, context: Context) -> Dict[str, str]:
+    found = sources(os.path.dirname(source), context.top["package_suffixes"])
+    return {os.path.basename(source): source, **found}
 
 
 def trigger(context: Context, values: Dict[str, Any]) -> int:
