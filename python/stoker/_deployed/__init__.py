@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
@@ -247,6 +246,8 @@ def start(
     Args:
         words: further words of its command line. events: what started it.
     """
+    import subprocess
+
     folder = str(record["folder"])
     handle, facts = tempfile.mkstemp(prefix=".run-", dir=folder)
     os.close(handle)

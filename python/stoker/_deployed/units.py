@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -256,6 +255,8 @@ def remove(name: str) -> None:
 
 
 def _systemctl(*words: str) -> bool:
+    import subprocess
+
     if shutil.which("systemctl") is None:
         return False
     done = subprocess.run(

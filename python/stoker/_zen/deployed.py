@@ -6,7 +6,6 @@ and its arguments. ``python -m stoker._zen.deployed FOLDER`` is what starts a ru
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import inspect
 import json
@@ -172,6 +171,8 @@ def start(
 
 def main(words: List[str]) -> int:
     """Run a kept pipeline; returns the exit status."""
+    import argparse
+
     parser = argparse.ArgumentParser(prog="python -m stoker._zen.deployed", allow_abbrev=False)
     parser.add_argument("folder")
     parser.add_argument("--configuration", type=json.loads, default={})
