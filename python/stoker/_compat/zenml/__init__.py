@@ -85,6 +85,8 @@ _RESPONSES = {
     "PipelineResponse": "stoker._zen.runs:PipelineResponse",
     "PipelineRunResponse": "stoker._zen.runs:PipelineRunResponse",
     "ProjectResponse": "stoker._zen.responses:ProjectResponse",
+    "RunTemplateResponse": "stoker._zen.snapshots:RunTemplateResponse",
+    "ScheduleResponse": "stoker._zen.schedules:ScheduleResponse",
     "SecretResponse": "stoker._zen.secrets:SecretResponse",
     "StackResponse": "stoker._zen.stacks:StackResponse",
     "StepRunResponse": "stoker._zen.runs:StepRunResponse",
