@@ -228,6 +228,31 @@ def test_snapshots_by_the_command(place: Place) -> None:
     assert place.run(*words, "run", "c").returncode == 1
 
 
+UNGUARDED = """
+from zenml import pipeline, step
+from zenml.client import Client
+
+@step
+def one() -> int:
+    return 1
+
+@pipeline
+def bare():
+    one()
+
+bare.create_snapshot(name="b", replace=True)
+print(Client().trigger_pipeline("b", synchronous=True).status.value)
+"""
+
+
+@needs_engine
+def test_a_program_without_a_guard_is_not_started_again(place: Place) -> None:
+    (place.folder / "bare.py").write_text(UNGUARDED)
+    done = place.run(sys.executable, "bare.py")
+    assert done.stdout == "completed\n", done.stderr
+    assert place.tell("print(client.list_pipeline_runs().total)") == ["1"]
+
+
 @needs_engine
 @pytest.mark.parametrize(
     "code, sentence",

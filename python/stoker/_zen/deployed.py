@@ -18,7 +18,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tup
 from .. import _deployed as shared
 from .. import _runfile
 from .._base import PACKAGE
-from .._base.errors import SettingsError, StokerError, end_in_one_line
+from .._base.errors import InWorkerError, SettingsError, StokerError, end_in_one_line
 from .._decorators.pipeline import Pipeline, refuse_in_worker
 from .._definition.jsonable import NotJsonError, exact
 from .._definition.layers import RunConfig, as_patch
@@ -41,6 +41,7 @@ def keep(
         SettingsError: it can't be found or called again from its files.
     """
     refuse_in_worker(f"pipeline '{pipeline.name}'")
+    whole.refuse_import(f"pipeline '{pipeline.name}' is kept")
     args, kwargs = arguments
     pipeline.prepare(*args, **kwargs)
     place = _place(pipeline)
@@ -164,6 +165,7 @@ def start(
     Raises:
         RuntimeError: the program ended before it had a run.
     """
+    whole.refuse_import(f"a run of '{record['title']}' is started")
     words = ["--configuration", json.dumps(configuration)] if configuration else []
     started = shared.start(record, words)
     return str(started.wait()["run_id"]), started.process
@@ -209,12 +211,11 @@ def _restored(record: Mapping[str, Any], code: str) -> Any:
     _runfile.file = os.path.join(code, record["file"])
     _runfile.name = record["attribute"]
     sys.argv = [_runfile.file]
-    if record["module"]:
-        sys.path.insert(0, code)
-        module = importlib.import_module(record["module"])
-    else:
-        module = _runfile.load(_runfile.file)
-    written = getattr(module, record["attribute"])
+    whole.importing.append(_runfile.file)
+    try:
+        written = getattr(_imported(record["module"], code), record["attribute"])
+    finally:
+        whole.importing.clear()
     kept = record["configuration"]
     pipeline = written.copy()
     pipeline.layer = {**written.layer, **kept["layer"]}
@@ -226,6 +227,18 @@ def _restored(record: Mapping[str, Any], code: str) -> Any:
     pipeline._runs = [run]
     pipeline.name = record["pipeline"]
     return pipeline
+
+
+def _imported(module: str, code: str) -> Any:
+    """The module; of a program that isn't under ``if __name__``, what it defines until then."""
+    if module:
+        sys.path.insert(0, code)
+        return importlib.import_module(module)
+    assert _runfile.file is not None
+    try:
+        return _runfile.load(_runfile.file)
+    except InWorkerError:
+        return sys.modules[os.path.splitext(os.path.basename(_runfile.file))[0]]
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ class ZenPipeline(Pipeline[...]):
 
     def _is_scheduled(self, args: Any, kwargs: Any) -> bool:
         """Whether it has a schedule, which is written then."""
+        whole.refuse_import(f"pipeline '{self.name}' is called")
         _, run = self.folded()
         if run.schedule is None or run_options().get("plan"):
             return False

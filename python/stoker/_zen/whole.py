@@ -11,6 +11,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
+from .._base.errors import InWorkerError
 from .._engine.client import Names, PipelineRun, StepRun
 from .._engine.config import RunConfiguration
 from .._engine.stored import stored_spec
@@ -21,6 +22,7 @@ KIND = "dynamic run"
 # In a run that a schedule or a snapshot started: kind → its id, which the run keeps.
 started_by: Dict[str, str] = {}
 told: List[Callable[[str], None]] = []  # called with the run's id when it begins
+importing: List[str] = []  # the file of a kept pipeline, while it is imported
 
 _heads: Dict[Tuple[Optional[str], str], str] = {}
 
@@ -39,6 +41,16 @@ def head_of(run: str, store: Optional[str] = None) -> str:
         if spec:
             _heads[store, run] = known
     return known
+
+
+def refuse_import(what: str) -> None:
+    """Nothing starts because a kept pipeline's file is imported; raises InWorkerError, which ends
+    the import."""
+    if importing:
+        raise InWorkerError(
+            f"{what} while {importing[0]} is imported for a run of a kept pipeline: put it under "
+            '`if __name__ == "__main__":`'
+        )
 
 
 def begun(run: str) -> None:
