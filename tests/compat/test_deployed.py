@@ -17,8 +17,7 @@ from compat_tools import SHIM, run_shimmed
 from front_tools import PACKAGE, WAIT_S, environment, needs_engine
 from waiting import wait_for
 
-from stoker.flow._deploy import _units
-from stoker.flow.exception import MetaflowException
+from stoker._deployed import DeployError, units
 
 FIRST = """
 from metaflow import Config, FlowSpec, Parameter, current, schedule, step, trigger
@@ -131,7 +130,7 @@ CALENDARS: list[tuple[str, list[str]]] = [
 @pytest.mark.parametrize("cron,calendar", CALENDARS)
 def test_times(cron: str, calendar: list[str]) -> None:
     """And systemd understands them, where its program is installed."""
-    found = _units.calendar_of(cron)
+    found = units.calendar_of(cron)
     assert found == calendar
     if shutil.which("systemd-analyze"):
         for one in found:
@@ -142,8 +141,8 @@ def test_times(cron: str, calendar: list[str]) -> None:
     "cron", ["* * * *", "60 * * * *", "* * 0 * *", "* * * * FRY", "5-2 * * * *", "*/0 * * * *"]
 )
 def test_wrong_times(cron: str) -> None:
-    with pytest.raises(MetaflowException, match="@schedule: cron is"):
-        _units.calendar_of(cron)
+    with pytest.raises(DeployError, match="cron is"):
+        units.calendar_of(cron)
 
 
 @needs_engine

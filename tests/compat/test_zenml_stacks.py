@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -182,6 +183,47 @@ def test_the_active_stack_may_have_options(project: Path) -> None:
     assert done.returncode == 0 and f"'{name}'" in done.stdout
     done = compat(project, sys.executable, "looks.py", ZENML_ACTIVE_STACK_NAME=name)
     assert done.stdout == CLOUD, done.stderr
+
+
+@needs_engine
+def test_a_stack_is_set_with_options(project: Path) -> None:
+    done = compat(project, "zenml", "stack", "set", "cloud:namespace=other")
+    assert done.returncode == 0 and "'cloud:namespace=other'" in done.stdout
+    assert "'cloud:namespace=other'" in compat(project, "zenml", "stack", "get").stdout
+    done = compat(project, "zenml", "stack", "set", "default:namespace=other")
+    assert done.returncode == 1 and "which has no options" in done.stderr
+
+
+MEET = """
+from zenml import pipeline, step
+
+@step(enable_cache=False)
+def a() -> None:
+    open("pipe", "w").close()
+
+@step(enable_cache=False)
+def b() -> None:
+    open("pipe").close()
+
+@pipeline(extra={"stoker_max_workers": WORKERS})
+def both():
+    a()
+    b()
+
+both()
+"""
+
+
+@needs_engine
+def test_a_program_says_how_many_steps_run_at_a_time(project: Path) -> None:
+    """Each of two steps waits for the other one."""
+    os.mkfifo(project / "pipe")
+    (project / "meet.py").write_text(MEET.replace("WORKERS", "2"))
+    done = compat(project, sys.executable, "meet.py")
+    assert done.returncode == 0 and "one after another" not in done.stderr, done.stderr
+    (project / "meet.py").write_text(MEET.replace("WORKERS", "'many'"))
+    done = compat(project, sys.executable, "meet.py")
+    assert done.returncode != 0 and "stoker_max_workers is 'many'" in done.stderr
 
 
 @needs_engine

@@ -119,6 +119,23 @@ def json_of(arguments: Sequence[str], store: Optional[str] = None) -> Any:
         ) from None
 
 
+def store_path() -> Optional[str]:
+    """The store's folder, found by the engine; None: there is none yet.
+
+    Raises:
+        EngineError: the engine doesn't use the store, because it is another user's; the text says
+            why.
+    """
+    named = os.environ.get("STOKER_STORE")
+    if named:
+        return os.path.abspath(named)
+    body = answer_of(["store", "path"])
+    error = body.get("error")
+    if error and error.get("class") != "not_found":
+        raise EngineError(error["text"] + (f"; {error['hint']}" if error.get("hint") else ""))
+    return None if error else str(body["path"])
+
+
 def run_options() -> Mapping[str, Any]:
     """The options of ``stoker run file.py --option …``, from ``STOKER_RUN_OPTIONS``.
 

@@ -44,7 +44,7 @@ from .settings import (
 if TYPE_CHECKING:
     from typing import TypedDict
 
-    from .types import ExecutionMode, Model
+    from .types import ExecutionMode, Model, Schedule
 else:
     # At run time only the names count. A worker may run on Python 3.7, which has no TypedDict.
 
@@ -458,7 +458,9 @@ class RunConfig:
 
     def __init__(self, where: str, options: Mapping[str, Any]) -> None:
         checked = checked_options(where, options, _RUN_KEYS)
-        refuse_schedule(where, checked.get("schedule"))
+        self.where = where
+        given = checked.get("schedule")
+        self.schedule: Optional[Schedule] = _schedule(given)
         self.run_name: Optional[str] = checked.get("run_name")
         self.parameters: Dict[str, Any] = dict(checked.get("parameters") or {})
         self.layer = make_layer(where, checked)
@@ -467,6 +469,12 @@ class RunConfig:
         self.steps: Dict[str, StepPatch] = {}
         for name, patch in (checked.get("steps") or {}).items():
             self.steps[name] = as_patch(f"{where}: step '{name}'", patch)
+
+
+def _schedule(given: Any) -> Optional[Schedule]:
+    from .types import Schedule
+
+    return Schedule(**given) if isinstance(given, dict) else given
 
 
 def as_patch(where: str, patch: Any) -> StepPatch:
@@ -479,15 +487,6 @@ def as_patch(where: str, patch: Any) -> StepPatch:
     if not isinstance(fields, Mapping):
         raise SettingsError(f"{where} must be a mapping, not {type(fields).__name__}")
     return StepPatch(where, fields)
-
-
-def refuse_schedule(where: str, schedule: Any) -> None:
-    """Raise for a schedule: Stoker has no scheduler, and the user doesn't want a run at once."""
-    if schedule:
-        raise SettingsError(
-            f"{where}: a schedule can't be kept, because Stoker runs no service; "
-            "put `stoker run FILE` into cron or a systemd timer"
-        )
 
 
 class MissingConfigError(FileNotFoundError, SettingsError):

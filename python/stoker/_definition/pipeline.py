@@ -7,7 +7,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, TypeVar
 
-from .._base.errors import NotYetError, PipelineInterfaceError, lenient
+from .._base.errors import NotYetError, PipelineInterfaceError, SettingsError, lenient
 from .layers import (
     PIPELINE_KEYS,
     Layer,
@@ -17,7 +17,6 @@ from .layers import (
     load_run_config,
     make_layer,
     merge,
-    refuse_schedule,
 )
 from .names import STEP_NAME
 
@@ -61,6 +60,7 @@ class PipelineDefinition:
     __name__: str
     __qualname__: str
     __wrapped__: Callable[..., Any]
+    takes_schedules = False
 
     def __init__(self, func: Callable[..., Any], options: Mapping[str, Any]) -> None:
         if not callable(func) or isinstance(func, type):
@@ -117,20 +117,26 @@ class PipelineDefinition:
             run_name: name of the run; ``{date}`` and ``{time}`` are filled in.
             step_configurations, steps: step name → its part of a run configuration.
             config_path: a YAML or JSON run configuration; the other arguments win over it.
-            schedule: refused, because Stoker has no scheduler.
+            schedule: refused but under `stoker compat`, where a :class:`Schedule` is kept.
             build, unlisted, prevent_build_reuse: have no effect on local runs.
         """
         where = f"pipeline '{self.name}'"
-        refuse_schedule(where, schedule)
         made = self.copy()
         if config_path is not None:
             data = load_run_config(config_path)
             made._runs.append(RunConfig(f"run configuration {config_path}", data))
-        given: Dict[str, Any] = {**options, "run_name": run_name}
+        given: Dict[str, Any] = {**options, "run_name": run_name, "schedule": schedule}
         patches = {**(steps or {}), **(step_configurations or {})}
         run = RunConfig(where, given)
         run.steps = {k: as_patch(f"{where}: step '{k}'", v) for k, v in patches.items()}
         made._runs.append(run)
+        for one in made._runs if not self.takes_schedules else ():
+            if not one.schedule:
+                continue
+            raise SettingsError(
+                f"{one.where}: a schedule can't be kept, but under `stoker compat`; "
+                "put `stoker run FILE` into cron or a systemd timer"
+            )
         if options.get("name"):
             made.name = _checked_name(options["name"])
         if options.get("dynamic"):
@@ -148,6 +154,7 @@ class PipelineDefinition:
         for run in self._runs:
             layer = merge(layer, run.layer)
             folded.run_name = run.run_name or folded.run_name
+            folded.schedule = run.schedule or folded.schedule
             folded.parameters.update(run.parameters)
             for name, patch in run.steps.items():
                 before = folded.steps.get(name)

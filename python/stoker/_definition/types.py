@@ -3,9 +3,11 @@ models."""
 
 from __future__ import annotations
 
+import datetime
 import enum
 from typing import Any, Dict, List, Optional, Sequence, Union
 
+from .._base.errors import SettingsError, warn
 from .checked import Checked, dataclass
 
 
@@ -181,7 +183,10 @@ class Model(Checked):
 
 @dataclass(frozen=True)
 class Schedule(Checked):
-    """When a pipeline should run. Stoker has no scheduler: its use is an error that says so.
+    """When a pipeline runs by itself: a cron expression, each ``interval_second`` from
+    ``start_time``, or once. Under ``stoker compat`` systemd or cron keeps it; else it is refused.
+
+    Times without a zone are of this machine's; texts are ISO 8601.
 
     Example::
 
@@ -195,6 +200,36 @@ class Schedule(Checked):
     interval_second: Any = None
     catchup: bool = False
     run_once_start_time: Any = None
+
+    def __post_init__(self) -> None:
+        for key in ("start_time", "end_time", "run_once_start_time"):
+            object.__setattr__(self, key, _moment(key, getattr(self, key)))
+        every = self.interval_second
+        if every is not None and not isinstance(every, datetime.timedelta):
+            object.__setattr__(self, "interval_second", datetime.timedelta(seconds=float(every)))
+        periodic = self.start_time and self.interval_second
+        if self.cron_expression and (periodic or self.run_once_start_time):
+            ignored = "interval_second" if periodic else "run_once_start_time"
+            warn(f"Schedule: {ignored} has no effect, because there is a cron_expression")
+        if not (self.cron_expression or periodic or self.run_once_start_time):
+            raise SettingsError(
+                "Schedule needs a cron_expression, a start_time with interval_second, or a "
+                "run_once_start_time"
+            )
+
+
+def _moment(key: str, given: Any) -> Optional[datetime.datetime]:
+    if given is None:
+        return None
+    try:
+        at = (
+            given
+            if isinstance(given, datetime.datetime)
+            else datetime.datetime.fromisoformat(given)
+        )
+    except (TypeError, ValueError):
+        raise SettingsError(f"Schedule: {key} is {given!r}, which is no time") from None
+    return at if at.tzinfo else at.astimezone()
 
 
 class PythonPackageInstaller(str, enum.Enum):

@@ -1,6 +1,6 @@
 """What the client answers besides runs, artifacts, models, tags and secrets.
 
-Much of it is that there is nothing: a store has one user and one project, and no schedules, services,
+Much of it is that there is nothing: a store has one user and one project, and no services,
 deployments or connectors. A list of these is an empty page; asking for one is a KeyError.
 """
 
@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, Mapping, Optional
 
-from . import artifacts, models, runs, secrets, stacks, tags, targets
-from .configuration import PipelineSnapshotResponse
+from .._definition.layers import load_run_config
+from . import artifacts, models, runs, schedules, secrets, snapshots, stacks, tags, targets
 from .page import Page, page_of
 from .responses import ProjectResponse, Response, UserResponse, found_by, project, user
 
 # What there is none of → why.
 NONE = {
-    "schedule": "Stoker runs no service; cron or systemd can start the program",
-    "run_template": "a run's program is its template: start it again",
     "build": "`stoker build` builds images",
     "code_repository": "a run keeps the digest of its code",
     "service": "Stoker runs no service",
@@ -151,12 +149,100 @@ class Answers:
             if one.id not in used:
                 artifacts.delete_version(one)
 
-    # ------------------------------------------------------------------ snapshots
+    # ------------------------------------------------------------------ schedules
 
-    def list_snapshots(self, **given: Any) -> Page[PipelineSnapshotResponse]:
-        """What runs were started with; none of them has a name."""
+    def get_schedule(
+        self, name_id_or_prefix: Any, is_archived: Optional[bool] = False, **_: Any
+    ) -> schedules.ScheduleResponse:
+        """A schedule; raises KeyError."""
+        return schedules.get(name_id_or_prefix, is_archived)
+
+    def list_schedules(self, **given: Any) -> Page[schedules.ScheduleResponse]:
+        """Schedules; those that were deleted with ``is_archived=True``."""
+        return schedules.listing(given)
+
+    def update_schedule(
+        self,
+        name_id_or_prefix: Any,
+        cron_expression: Optional[str] = None,
+        active: Optional[bool] = None,
+    ) -> schedules.ScheduleResponse:
+        """Change a schedule's times, stop it, or let it go on; raises KeyError."""
+        return schedules.update(name_id_or_prefix, cron_expression, active)
+
+    def delete_schedule(self, name_id_or_prefix: Any, soft: bool = True, **_: Any) -> None:
+        """Stop and remove a schedule; with ``soft`` it is archived. Raises KeyError."""
+        schedules.delete(name_id_or_prefix, soft)
+
+    # ------------------------------------------------------------------ snapshots and templates
+
+    def create_run_template(
+        self, name: str, snapshot_id: Any, description: Optional[str] = None, tags: Any = None
+    ) -> snapshots.RunTemplateResponse:
+        """Give a snapshot that was created by ``pipeline.create_snapshot`` another name.
+
+        Raises:
+            KeyError: there is no such snapshot.
+            ValueError: it is a run's.
+        """
+        return snapshots.template_of(self.get_snapshot(snapshot_id), name, description, tags)
+
+    def get_run_template(self, name_id_or_prefix: Any, **_: Any) -> snapshots.RunTemplateResponse:
+        """A run template; raises KeyError."""
+        return snapshots.get_template(name_id_or_prefix)
+
+    def list_run_templates(self, **given: Any) -> Page[snapshots.RunTemplateResponse]:
+        """Run templates."""
+        return snapshots.listing("run_templates", snapshots.templates(), given)
+
+    def update_run_template(
+        self, name_id_or_prefix: Any, **given: Any
+    ) -> snapshots.RunTemplateResponse:
+        """Change a template's name, description or tags; raises KeyError."""
+        found = snapshots.get_template(name_id_or_prefix)
+        return snapshots.RunTemplateResponse(snapshots.update(found, given))
+
+    def delete_run_template(self, name_id_or_prefix: Any, **_: Any) -> None:
+        """Remove a run template; its runs stay. Raises KeyError."""
+        snapshots.delete(snapshots.get_template(name_id_or_prefix))
+
+    def update_snapshot(self, name_id_or_prefix: Any, **given: Any) -> snapshots.KeptSnapshot:
+        """Change a snapshot's name, description or tags; raises KeyError."""
+        return snapshots.KeptSnapshot(snapshots.update(snapshots.get(name_id_or_prefix), given))
+
+    def delete_snapshot(self, name_id_or_prefix: Any, **_: Any) -> None:
+        """Remove a named snapshot; its runs stay. Raises KeyError."""
+        snapshots.delete(snapshots.get(name_id_or_prefix))
+
+    def trigger_pipeline(
+        self,
+        snapshot_name_or_id: Any = None,
+        pipeline_name_or_id: Any = None,
+        run_configuration: Optional[Mapping[str, Any]] = None,
+        config_path: Optional[str] = None,
+        stack_name_or_id: Any = None,
+        synchronous: bool = False,
+        template_id: Any = None,
+        **_: Any,
+    ) -> runs.PipelineRunResponse:
+        """Start a run of a snapshot or template, or of a pipeline's latest one; returns it once it
+        has begun, with ``synchronous`` once it has ended.
+
+        Raises:
+            KeyError: there is none.
+            RuntimeError: no run began; the text says why.
+        """
+        if run_configuration and config_path:
+            raise RuntimeError("Only config path or runtime configuration can be specified.")
+        found = snapshots.to_run(template_id or snapshot_name_or_id, pipeline_name_or_id)
+        stack = None if stack_name_or_id is None else stacks.get_stack(stack_name_or_id).name
+        given = load_run_config(config_path) if config_path else run_configuration
+        return snapshots.run(found, given, stack, synchronous)
+
+    def list_snapshots(self, **given: Any) -> Page[Any]:
+        """Snapshots that have a name; with ``named_only=False`` what runs were started with."""
         if given.pop("named_only", True) is not False:
-            return Page([], 0)
+            return snapshots.listing("snapshots", snapshots.snapshots(), given)
         found = [run.snapshot for run in runs.runs()]
         asked = {
             "id": lambda s: s.id,
@@ -166,13 +252,17 @@ class Answers:
         }
         return page_of("snapshots", found, given, asked)
 
-    def get_snapshot(self, name_id_or_prefix: Any, **_: Any) -> PipelineSnapshotResponse:
-        """What a run was started with, by ``run.snapshot.id``; raises KeyError."""
+    def get_snapshot(self, name_id_or_prefix: Any, **_: Any) -> Any:
+        """A named snapshot, or what a run was started with, by ``run.snapshot.id``; raises
+        KeyError."""
+        kept = snapshots.find(name_id_or_prefix)
+        if kept is not None:
+            return kept
         wanted = str(getattr(name_id_or_prefix, "id", name_id_or_prefix))
         for run in reversed(runs.runs()):
             if str(run.snapshot.id) == wanted:
                 return run.snapshot
-        raise KeyError(f"there is no snapshot '{wanted}': a run's program is its template")
+        raise KeyError(f"there is no snapshot '{wanted}'")
 
     # ------------------------------------------------------------------ flavors
 

@@ -371,7 +371,7 @@ _WHY = {
     **{word: why for word, why in NONE.items() if word != "service"},
     "user": "a store has no accounts",
     "trigger": "Stoker runs no service that could start runs",
-    "snapshot": "a run's program is its template: start it again",
+    "snapshot": "`pipeline.create_snapshot` keeps what `trigger_pipeline` starts",
     "stack": "stoker.yaml says where steps run: write the stack there",
     "flavor": "there are no flavors to install",
     "service": NONE["service"],

@@ -95,9 +95,19 @@ LISTS: Dict[Tuple[str, ...], Tuple[str, List[Column]]] = {
     ),
     ("user", "list"): ("list_users", [_ID, _NAME]),
     ("project", "list"): ("list_projects", [_ID, _NAME]),
-    ("pipeline", "schedule", "list"): ("list_schedules", [_ID, _NAME]),
+    ("pipeline", "schedule", "list"): (
+        "list_schedules",
+        [
+            *(_ID, _NAME, Column("pipeline", lambda s: s.record["pipeline"])),
+            Column("cron_expression", lambda s: s.cron_expression),
+            *(Column("active", lambda s: s.active), Column("is_archived", lambda s: s.is_archived)),
+        ],
+    ),
     ("pipeline", "builds", "list"): ("list_builds", [_ID]),
-    ("pipeline", "snapshot", "list"): ("list_snapshots", [_ID]),
+    ("pipeline", "snapshot", "list"): (
+        "list_snapshots",
+        [_ID, _NAME, Column("pipeline", lambda s: s.pipeline.name)],
+    ),
     ("code-repository", "list"): ("list_code_repositories", [_ID, _NAME]),
     ("service-connector", "list"): ("list_service_connectors", [_ID, _NAME]),
     ("service-account", "list"): ("list_service_accounts", [_ID, _NAME]),
@@ -370,6 +380,59 @@ def _deleting(known: Sequence[str], function: str, what: str) -> Callable[[List[
     return delete
 
 
+def _schedule_update(words: List[str]) -> int:
+    known = ["pipeline", "schedule", "update"]
+    given = _parse(known, words, [("--cron-expression", "-c")], names=["name"])
+    if not given.cron_expression:
+        return _say("No schedule update requested.")
+    Client().update_schedule(given.name, given.cron_expression)
+    return _say(f"Updated schedule '{given.name}'.")
+
+
+def _switching(word: str, active: bool) -> Callable[[List[str]], int]:
+    def switch(words: List[str]) -> int:
+        name = _parse(["pipeline", "schedule", word], words, names=["name"]).name
+        Client().update_schedule(name, active=active)
+        return _say(f"{word.capitalize()}d schedule '{name}'.")
+
+    return switch
+
+
+def _schedule_delete(words: List[str]) -> int:
+    known = ["pipeline", "schedule", "delete"]
+    given = _parse(known, words, names=["name"], flags=[*_YES, ("--hard", "-H")])
+    Client().delete_schedule(given.name, soft=not given.hard)
+    return _say(f"Deleted schedule '{given.name}'.")
+
+
+def _snapshot_create(words: List[str]) -> int:
+    options = [
+        ("--name", "-n"),
+        ("--description", "-d"),
+        ("--config", "-c"),
+        ("--tags", "-t", list),
+    ]
+    known = ["pipeline", "snapshot", "create"]
+    flags = [("--replace", "-r")]
+    given = _parse(known, words, options, names=["source"], flags=flags)
+    pipeline = _imported(given.source)
+    if given.config:
+        pipeline = pipeline.with_options(config_path=given.config)
+    name = given.name or pipeline.name
+    pipeline.create_snapshot(name, given.description, given.replace, given.tags)
+    return _say(f"made snapshot '{name}'")
+
+
+def _snapshot_run(words: List[str]) -> int:
+    known = ["pipeline", "snapshot", "run"]
+    options = [("--pipeline", "-p"), ("--config", "-c"), ("--stack", "-s")]
+    given = _parse(known, words, options, names=["snapshot"])
+    run = Client().trigger_pipeline(
+        given.snapshot, given.pipeline, config_path=given.config, stack_name_or_id=given.stack
+    )
+    return _say(f"started run '{run.name}'")
+
+
 # ---------------------------------------------------------------------------- artifacts and models
 
 
@@ -574,9 +637,7 @@ def _stack_get(words: List[str]) -> int:
 def _stack_set(words: List[str]) -> int:
     name = _parse(["stack", "set"], words, names=["name"]).name
     Client().activate_stack(name)
-    return _say(
-        f"runs of this project's programs go to the stack '{Client().get_stack(name).name}'"
-    )
+    return _say(f"runs of this project's programs go to the stack '{stacks.active_name()}'")
 
 
 def _component(kind: str, words: List[str]) -> int:
@@ -634,6 +695,15 @@ COMMANDS: Dict[Tuple[str, ...], Callable[[List[str]], Optional[int]]] = {
     ("integration", "requirements"): _integration_list,
     ("pipeline", "run"): _pipeline_run,
     ("pipeline", "delete"): _deleting(["pipeline", "delete"], "delete_pipeline", "pipeline"),
+    ("pipeline", "schedule", "update"): _schedule_update,
+    ("pipeline", "schedule", "activate"): _switching("activate", True),
+    ("pipeline", "schedule", "deactivate"): _switching("deactivate", False),
+    ("pipeline", "schedule", "delete"): _schedule_delete,
+    ("pipeline", "snapshot", "create"): _snapshot_create,
+    ("pipeline", "snapshot", "run"): _snapshot_run,
+    ("pipeline", "snapshot", "delete"): _deleting(
+        ["pipeline", "snapshot", "delete"], "delete_snapshot", "snapshot"
+    ),
     ("pipeline", "runs", "delete"): _deleting(
         ["pipeline", "runs", "delete"], "delete_pipeline_run", "run"
     ),
@@ -673,9 +743,7 @@ REASONS = {
     "deployment": f"{_NO_SERVICE}, so there is nothing to deploy to",
     "pipeline deploy": f"{_NO_SERVICE}, so there is nothing to deploy to",
     "pipeline build": "`stoker build FILE` builds the images of a pipeline's steps",
-    "pipeline schedule": f"{_NO_SERVICE}; cron or systemd can start the program",
-    "pipeline snapshot": "a run's program is its template: start it again",
-    "pipeline create-run-template": "a run's program is its template: start it again",
+    "pipeline create-run-template": "`zenml pipeline snapshot create` is its newer name",
     "pipeline register": "a run registers its pipeline by itself",
     "pipeline runs": "`stoker cancel RUN` ends a run",
     "trigger": f"{_NO_SERVICE} that could start runs",

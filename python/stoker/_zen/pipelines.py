@@ -19,7 +19,7 @@ from .._dialect import Tag
 from .._engine.client import PipelineRun
 from .._engine.compiled import Compiled
 from .._engine.config import RunConfiguration
-from . import connected, lazy, models, secrets, tags, whole
+from . import connected, lazy, models, schedules, secrets, snapshots, tags, whole
 from .configuration import PipelineConfiguration, StepConfiguration
 from .dynamic import running_body, runs_dynamic
 from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
@@ -32,6 +32,9 @@ _told = False
 class ZenPipeline(Pipeline[...]):
     """A pipeline whose call returns what ZenML's does."""
 
+    takes_schedules = True
+    prepared: Any = ((), {})
+
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """As :class:`Pipeline` does, with ZenML's order, and with what artifacts are called."""
         made = super().compile(*args, **kwargs)
@@ -40,8 +43,12 @@ class ZenPipeline(Pipeline[...]):
         return made
 
     def complete(self, spec: Dict[str, Any], invocations: Mapping[str, Any]) -> None:
-        """Write into a document what its steps' artifacts are called."""
+        """Write into a document what its steps' artifacts are called, and what started it."""
         now = time.time()
+        if whole.started_by:
+            extra = spec.get("extra") or {}
+            kept = {**(extra.get("zenml") or {}), "started_by": whole.started_by}
+            spec["extra"] = {**extra, "zenml": kept}
         for name, step in spec["steps"].items():
             called = invocations[name].step
             known = {**_substitutions(spec), **_substitutions(step)}
@@ -74,8 +81,47 @@ class ZenPipeline(Pipeline[...]):
             )
         if active_graph() is not None:
             return super().__call__(*args, **kwargs)
+        if self._is_scheduled(args, kwargs):
+            return None
         run: Optional[PipelineRun] = super().__call__(*args, **kwargs)
         return None if run is None else PipelineRunResponse(run.refresh())
+
+    def _is_scheduled(self, args: Any, kwargs: Any) -> bool:
+        """Whether it has a schedule, which is written then."""
+        whole.refuse_import(f"pipeline '{self.name}' is called")
+        _, run = self.folded()
+        if run.schedule is None or run_options().get("plan"):
+            return False
+        registry.called = True
+        name = run.schedule.name or run_name(run.run_name, self.name, _substitutions(self.layer))
+        for line in schedules.create(self, (args, kwargs), run.schedule, name):
+            say(line)
+        return True
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Check the arguments; :meth:`create_snapshot` keeps them."""
+        super().prepare(*args, **kwargs)
+        self.prepared = (args, kwargs)
+
+    def create_snapshot(
+        self,
+        name: str,
+        description: Optional[str] = None,
+        replace: Optional[bool] = None,
+        tags: Optional[List[Any]] = None,
+    ) -> Any:
+        """Keep it, with its code and configuration, under a name, from which
+        ``Client().trigger_pipeline`` starts runs.
+
+        Raises:
+            EntityExistsError: the name is taken, and not to be replaced.
+        """
+        return snapshots.create(self, name, description, bool(replace), tags)
+
+    def create_run_template(self, name: str, **given: Any) -> Any:
+        """The same, as a run template; raises EntityExistsError."""
+        made = snapshots.create(self, name, given.get("description"), False, given.get("tags"))
+        return snapshots.RunTemplateResponse(made.record)
 
     def launch(
         self,
@@ -96,6 +142,7 @@ class ZenPipeline(Pipeline[...]):
             for version, steps in links:
                 version.link_run(run, steps)
             tags.begin_run(run, compiled.spec.get("tags") or ())
+            whole.begun(run)
 
         words = [*arguments, *_one_by_one(compiled.spec)]
         with secrets.lending(secrets.lend(compiled.spec)):
@@ -179,6 +226,7 @@ class DynamicPipeline(ZenPipeline):
         """Check the arguments."""
         _, run = self.folded()
         self._arguments(args, kwargs, run)
+        self.prepared = (args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body and its steps, and return the finished run; in another dynamic pipeline's
@@ -195,6 +243,8 @@ class DynamicPipeline(ZenPipeline):
                 f"pipeline '{self.name}' is dynamic, so another pipeline's body can call it only "
                 "if that is dynamic too"
             )
+        if self._is_scheduled(args, kwargs):
+            return None
         return runs_dynamic(self, args, kwargs)
 
     def submit(self, *args: Any, after: Any = None, start_after: Any = None, **kwargs: Any) -> Any:
@@ -405,7 +455,8 @@ def _parents(step: Mapping[str, Any]) -> Any:
 
 def _one_by_one(spec: Dict[str, Any]) -> List[str]:
     """The engine's options for the active stack and for ZenML's order; says so once in a process
-    that could see a difference. A resumed run stays where it was."""
+    that could see a difference. A resumed run stays where it was. A pipeline's
+    ``extra={"stoker_max_workers": N}`` lets N steps run at a time instead."""
     global _told
     options = run_options()
     if options.get("with"):
@@ -413,11 +464,19 @@ def _one_by_one(spec: Dict[str, Any]) -> List[str]:
     place = [] if options.get("resume") else chosen_place()
     if place or options.get("max_workers"):
         return place
+    workers = (spec.get("extra") or {}).get("stoker_max_workers")
+    if workers is not None:
+        if type(workers) is not int or workers < 1:
+            raise SettingsError(
+                f"pipeline '{spec['name']}': stoker_max_workers is {workers!r}; it is a number from 1"
+            )
+        return ["--max-workers", str(workers)]
     if in_order(spec) and not _told:
         _told = True
         say(
             "steps run one after another, as ZenML's local orchestrator runs them; "
-            "`stoker run FILE --max-workers N` runs N at a time"
+            "`stoker run FILE --max-workers N`, or extra={'stoker_max_workers': N} of the pipeline, "
+            "runs N at a time"
         )
     return ["--in-order"]
 

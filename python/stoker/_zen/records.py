@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
@@ -34,7 +35,7 @@ def no_store(error: EngineError) -> bool:
     """
     text = str(error)
     missing = "can't open store" in text and "No such file" in text
-    missing = missing or "no store (.stoker)" in text
+    missing = missing or "no store (.stoker)" in text or "its store.db isn't there" in text
     step = context._current
     if missing and step is not None:
         raise RuntimeError(
@@ -130,3 +131,8 @@ def store_folder() -> Optional[str]:
             return None
         here = above
     return os.path.join(here, ".stoker")
+
+
+def now_ms() -> int:
+    """The time as the store keeps it."""
+    return int(time.time() * 1000)

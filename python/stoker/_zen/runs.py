@@ -10,7 +10,7 @@ from .._base.binary import json_of, output_of
 from .._base.errors import EngineError
 from .._definition.types import ExecutionStatus
 from .._engine.client import Names, PipelineRun
-from . import records, tags, whole
+from . import records, schedules, tags, whole
 from .artifacts import ArtifactVersionResponse, versions_of
 from .configuration import (
     VERSION,
@@ -27,7 +27,7 @@ class PipelineRunResponse(Response):
     """A run."""
 
     _absent = (
-        *("schedule", "trigger", "build", "code_reference", "template_id", "exception_info"),
+        *("trigger", "build", "code_reference", "exception_info"),
         *("code_path", "trigger_info", "parent_run", "original_run", "active_wait_condition"),
         *("source_snapshot", "root_run_id", "trigger_execution_info", "child_key"),
     )
@@ -89,6 +89,22 @@ class PipelineRunResponse(Response):
     def snapshot(self) -> PipelineSnapshotResponse:
         """What it was started with."""
         return PipelineSnapshotResponse(self)
+
+    @property
+    def schedule(self) -> Optional[schedules.ScheduleResponse]:
+        """The schedule that started it; None: none did, or it is gone."""
+        return schedules.of_id(self._started_by.get("schedule"))
+
+    @property
+    def template_id(self) -> Optional[uuid.UUID]:
+        """The id of the run template, or snapshot, that it was started from."""
+        made = self._started_by.get("snapshot")
+        return uuid.UUID(made) if made else None
+
+    @property
+    def _started_by(self) -> Dict[str, str]:
+        kept: Dict[str, str] = self.native.config._zenml.get("started_by") or {}
+        return kept
 
     @property
     def orchestrator_run_id(self) -> Optional[str]:
@@ -370,9 +386,12 @@ _RUN_FILTERS = {
     "snapshot_id": lambda r: r.snapshot.id,
     "orchestrator_run_id": lambda r: r.native.id,
     **dict.fromkeys(
-        ("schedule_id", "build_id", "template_id", "code_repository_id", "source_snapshot_id"),
+        ("build_id", "code_repository_id"),
         lambda r: None,
     ),
+    "schedule_id": lambda r: r._started_by.get("schedule"),
+    "template_id": lambda r: r.template_id,
+    "source_snapshot_id": lambda r: r.template_id,
 }
 
 

@@ -406,10 +406,15 @@ def active() -> Stack:
 
 
 def activate(name_or_id: Any) -> StackResponse:
-    """Make a stack the one on which runs of this project's programs go; raises KeyError."""
-    chosen = get_stack(name_or_id)
-    if chosen.name != active_name():
-        records.change("zenml", "active_stack", lambda body: body.update(name=chosen.name))
+    """Make a stack the one on which runs of this project's programs go; ``NAME:OPTION=VALUE,…``
+    as ``stoker run --with`` takes it. Raises KeyError."""
+    wanted, colon, options = str(getattr(name_or_id, "id", name_or_id)).partition(":")
+    chosen = get_stack(wanted)
+    if colon and chosen.name == _DEFAULT:
+        raise ValueError("the stack 'default' is this machine, which has no options")
+    name = f"{chosen.name}{colon}{options}"
+    if name != active_name():
+        records.change("zenml", "active_stack", lambda body: body.update(name=name))
     return chosen
 
 

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
+from .._base.errors import InWorkerError
 from .._engine.client import Names, PipelineRun, StepRun
 from .._engine.config import RunConfiguration
 from .._engine.stored import stored_spec
 from . import records
 
 KIND = "dynamic run"
+
+# In a run that a schedule or a snapshot started: kind → its id, which the run keeps.
+started_by: Dict[str, str] = {}
+told: List[Callable[[str], None]] = []  # called with the run's id when it begins
+importing: List[str] = []  # the file of a kept pipeline, while it is imported
 
 _heads: Dict[Tuple[Optional[str], str], str] = {}
 
@@ -37,8 +43,25 @@ def head_of(run: str, store: Optional[str] = None) -> str:
     return known
 
 
+def refuse_import(what: str) -> None:
+    """Nothing starts because a kept pipeline's file is imported; raises InWorkerError, which ends
+    the import."""
+    if importing:
+        raise InWorkerError(
+            f"{what} while {importing[0]} is imported for a run of a kept pipeline: put it under "
+            '`if __name__ == "__main__":`'
+        )
+
+
+def begun(run: str) -> None:
+    """Tell who waits for it that a run has begun."""
+    for tell in told:
+        tell(run)
+
+
 def begin(head: str, body: Dict[str, Any]) -> None:
     """Keep that a dynamic run has begun with its first part."""
+    begun(head)
     process = {"pid": os.getpid(), "began": _began(os.getpid())}
     records.change(
         KIND, head, lambda kept: kept.update({**body, **process, "status": "running", "parts": []})

@@ -13,7 +13,8 @@ import os
 import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from .._base.binary import answer_of, json_of, output_of
+from .._base.binary import json_of, output_of
+from .._base.binary import store_path as store_path
 from .._base.digest import sha256
 from .._base.errors import EngineError
 from .._engine.stored import stored, stored_spec
@@ -23,23 +24,6 @@ from .._engine.stored import stored, stored_spec
 _FRESH_S = 0.05
 _FRESH_TIMES = 10
 _LIVE = ("running", "interrupted")  # an interrupted run may be resumed
-
-
-def store_path() -> Optional[str]:
-    """The store's folder, found by the engine; None: there is none yet.
-
-    Raises:
-        EngineError: the engine doesn't use the store, because it is another user's; the text says
-            why.
-    """
-    named = os.environ.get("STOKER_STORE")
-    if named:
-        return os.path.abspath(named)
-    body = answer_of(["store", "path"])
-    error = body.get("error")
-    if error and error.get("class") != "not_found":
-        raise EngineError(error["text"] + (f"; {error['hint']}" if error.get("hint") else ""))
-    return None if error else str(body["path"])
 
 
 def flow_mark(store: Optional[str], run: str) -> Optional[Mapping[str, Any]]:

@@ -85,6 +85,8 @@ _RESPONSES = {
     "PipelineResponse": "stoker._zen.runs:PipelineResponse",
     "PipelineRunResponse": "stoker._zen.runs:PipelineRunResponse",
     "ProjectResponse": "stoker._zen.responses:ProjectResponse",
+    "RunTemplateResponse": "stoker._zen.snapshots:RunTemplateResponse",
+    "ScheduleResponse": "stoker._zen.schedules:ScheduleResponse",
     "SecretResponse": "stoker._zen.secrets:SecretResponse",
     "StackResponse": "stoker._zen.stacks:StackResponse",
     "StepRunResponse": "stoker._zen.runs:StepRunResponse",
@@ -308,7 +310,14 @@ DIFFERS = {
         ("Client.get_flavor", "Client.get_flavors_by_type", "Client.list_flavors"),
         "flavors are those of which Stoker's stacks are made",
     ),
-    "Client.list_snapshots": "a snapshot is what a run was started with, and none has a name",
+    "Schedule": "systemd or cron of this machine keeps it; ZenML's local orchestrator refuses it",
+    **dict.fromkeys(
+        (
+            *("Client.trigger_pipeline", "Client.create_run_template", "Client.get_run_template"),
+            *("Client.list_run_templates", "Client.update_run_template"),
+        ),
+        "this machine starts runs of kept code; ZenML does only with a server",
+    ),
     "Client.get_settings": "there is no server: the settings are the store's",
     "@pipeline(dynamic=…)": "each call of a step is a run of the engine of its own",
     "Client.create_stack_component": (

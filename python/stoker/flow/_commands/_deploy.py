@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, List
 
 from ..._base.binary import output_of
+from ..._deployed import sources, units
 from .. import _deploy, _records
 from .._current import current
 from .._decorators import flow_decorators_of
@@ -20,8 +21,6 @@ from ._run import write
 
 if TYPE_CHECKING:
     from ._context import Context
-
-_SUFFIXES = (".py", ".R", ".RDS")
 
 
 def _project(context: Context) -> Dict[str, Any]:
@@ -43,15 +42,13 @@ def create(context: Context, values: Dict[str, Any]) -> int:
     if values["only_json"]:
         print(json.dumps(record, indent=1))
         return 0
-    from .._deploy import _units
-
-    _units.remove(record["name"])
-    record = _deploy.write(record, _code(record["source"], context.top["package_suffixes"]))
+    units.remove(record["name"])
+    record = _deploy.write(record, _code(record["source"], context))
     context.say(
         f"Deployed {context.name} as '{record['name']}' on this machine (no cluster): {record['folder']}"
     )
     if record["schedule"]:
-        for line in _units.write(record):
+        for line in units.write(record):
             context.say(f"  {line}")
     for one in record["triggers"]:
         context.say(f"  event '{one['event']}' starts it" + _and_all(record["triggers"]))
@@ -98,8 +95,6 @@ def _record(context: Context, values: Dict[str, Any]) -> Dict[str, Any]:
         raise CommandException(
             f"nobody gives {lacks} when flow {context.name} starts by itself: give a default"
         )
-    from .._deploy import _units
-
     return {
         "name": _name(context, values),
         "flow": context.name,
@@ -112,7 +107,7 @@ def _record(context: Context, values: Dict[str, Any]) -> Dict[str, Any]:
         "run": _run_words(values),
         "parameters": known,
         "schedule": schedule,
-        "calendar": _units.calendar_of(**schedule) if schedule else [],
+        "calendar": units.calendar_of(**schedule) if schedule else [],
         "triggers": triggers,
         "project": facts,
     }
@@ -148,23 +143,9 @@ def _run_words(values: Dict[str, Any]) -> List[str]:
     return words
 
 
-def _code(source: str, suffixes: Any) -> Dict[str, str]:
-    """Path in the copy → source, for the files beside the flow that count as its code."""
-    ends = tuple(one.strip() for one in str(suffixes).split(",")) if suffixes else _SUFFIXES
-    top = os.path.dirname(source)
-    found = {os.path.basename(source): source}
-    for folder, inside, names in os.walk(top):
-        inside[:] = [
-            one
-            for one in inside
-            if not one.startswith((".", "__pycache__"))
-            and not os.path.exists(os.path.join(folder, one, "pyvenv.cfg"))
-        ]
-        for name in names:
-            path = os.path.join(folder, name)
-            if name.endswith(ends) and os.path.isfile(path):
-                found[os.path.relpath(path, top)] = path
-    return found
+def _code(source: str, context: Context) -> Dict[str, str]:
+    found = sources(os.path.dirname(source), context.top["package_suffixes"])
+    return {os.path.basename(source): source, **found}
 
 
 def trigger(context: Context, values: Dict[str, Any]) -> int:

@@ -70,9 +70,13 @@ class Schedule(_Deployed):
 
     def init(self) -> None:
         if self.cron():
-            from .._deploy._units import fields_of
+            from ..._deployed import DeployError
+            from ..._deployed.units import fields_of
 
-            fields_of(str(self.cron()))
+            try:
+                fields_of(str(self.cron()))
+            except DeployError as bad:
+                raise MetaflowException(f"@schedule: {bad}") from None
 
     def cron(self) -> Optional[str]:
         """The cron expression; None: no times."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
 import shutil
-import subprocess
+import time
 from typing import Any, Dict, List, Mapping, Optional
 
-from ..exception import MetaflowException
+from . import DeployError
 
 _DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_HOUR, _DAY, _HALF_A_YEAR = 3600, 86400, 180 * 86400
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
 
 
@@ -20,18 +22,16 @@ def fields_of(cron: str) -> List[str]:
     """The five fields of a cron expression: a sixth (the year) is left out, ``?`` is ``*``.
 
     Raises:
-        MetaflowException: it isn't one that cron and systemd both understand.
+        DeployError: it isn't one that cron and systemd both understand.
     """
     fields = ["*" if one == "?" else one for one in cron.split()]
     if len(fields) not in (5, 6):
-        raise MetaflowException(
-            f"@schedule: cron is {cron!r}; it has five fields: minute hour day month weekday"
-        )
+        raise DeployError(f"cron is {cron!r}; it has five fields: minute hour day month weekday")
     for text, (name, low, high) in zip(fields, _FIELDS):
         for part in text.split(","):
             if not _is_part(name, part, low, high):
-                raise MetaflowException(
-                    f"@schedule: cron is {cron!r}; its {name} {part!r} is none of *, N, N-M, */S, "
+                raise DeployError(
+                    f"cron is {cron!r}; its {name} {part!r} is none of *, N, N-M, */S, "
                     f"N-M/S with numbers from {low} to {high}"
                 )
     return fields[:5]
@@ -98,6 +98,64 @@ def _days(text: str) -> str:
     return ",".join(dict.fromkeys(_DAYS[one % 7] for one in _values("weekday", text)))
 
 
+def times_of(
+    cron: Optional[str],
+    every: Optional[float] = None,
+    start: Optional[float] = None,
+    end: Optional[float] = None,
+    once: Optional[float] = None,
+) -> Dict[str, Any]:
+    """A schedule's fields for its record: a cron expression, or each ``every`` seconds from
+    ``start``, or ``once``; times are seconds since 1970.
+
+    What a cron expression can't say, :func:`why_not` decides when a run would start.
+
+    Raises:
+        DeployError: cron and systemd can't keep it.
+    """
+    found: Dict[str, Any] = {"cron": cron, "timezone": None, "start": start, "end": end}
+    if cron is not None:
+        fields_of(cron)
+    elif once is not None:
+        at = time.localtime(once)
+        found["cron"] = f"{at.tm_min} {at.tm_hour} {at.tm_mday} {at.tm_mon} *"
+        found.update(start=once, end=once + _HALF_A_YEAR)  # next year it is another's day
+    elif every is not None and start is not None:
+        seconds = int(every)
+        if seconds < 60 or seconds % 60 or seconds != every:
+            raise DeployError(
+                f"an interval of {every:g} s: cron and systemd start something at whole minutes; "
+                "take a multiple of 60 s"
+            )
+        by_hours = seconds % _HOUR == 0
+        step = math.gcd(seconds, _DAY if by_hours else _HOUR)
+        at = time.localtime(start)
+        hours = sorted({(at.tm_hour + n * step // _HOUR) % 24 for n in range(_DAY // step)})
+        minutes = sorted({(at.tm_min + n * step // 60) % 60 for n in range(_HOUR // step)})
+        clock = (
+            f"{at.tm_min} {','.join(map(str, hours))}"
+            if by_hours
+            else f"{','.join(map(str, minutes))} *"
+        )
+        found["cron"] = f"{clock} * * *"
+        if step != seconds:
+            found.update(step=step, every=seconds)
+    return found
+
+
+def why_not(schedule: Mapping[str, Any], now: float) -> Optional[str]:
+    """Why a run doesn't start at this time, although cron or systemd asks for one; None: it does."""
+    start, end = schedule.get("start"), schedule.get("end")
+    if start is not None and now < start - start % 60:
+        return "its time begins later"
+    if end is not None and now > end:
+        return "its time has ended"
+    step = schedule.get("step")
+    if step and start is not None and round((now - start) / step) % (schedule["every"] // step):
+        return "it is between two of its times"
+    return None
+
+
 # ---------------------------------------------------------------------------- files
 
 
@@ -114,7 +172,7 @@ def _unit_paths(name: str) -> Dict[str, str]:
 
 
 def _command(record: Mapping[str, Any]) -> List[str]:
-    return [record["python"], "-m", "stoker.flow._deploy", "run", record["name"]]
+    return [record["python"], "-m", "stoker._deployed", "run", record["name"]]
 
 
 def _variables(record: Mapping[str, Any]) -> Dict[str, str]:
@@ -139,6 +197,7 @@ def write(record: Mapping[str, Any]) -> List[str]:
             "[Timer]",
             *calendar,
             "AccuracySec=1s",
+            *(["Persistent=true"] if schedule.get("catchup") else []),
             "[Install]",
             "WantedBy=timers.target",
         ],
@@ -196,6 +255,8 @@ def remove(name: str) -> None:
 
 
 def _systemctl(*words: str) -> bool:
+    import subprocess
+
     if shutil.which("systemctl") is None:
         return False
     done = subprocess.run(
