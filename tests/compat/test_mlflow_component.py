@@ -34,7 +34,7 @@ for kind, flavor, more in (
     ("experiment_tracker", "mlflow", {"tracking_uri": "ftp://x"}),
     ("experiment_tracker", "mlflow", {"tracking_url": "http://x"}),
     ("experiment_tracker", "wandb", {}),
-    ("orchestrator", "kubernetes", {}),
+    ("alerter", "slack", {}),
 ):
     try:
         client.create_stack_component("x", flavor, kind, more)
@@ -158,10 +158,13 @@ def test_the_command(tmp_path: Path) -> None:
     assert "lab " in zenml("experiment-tracker", "list")
     assert "sqlite:///a.db" in zenml("experiment-tracker", "describe", "lab")
     assert "experiment_tracker: lab" in zenml("stack", "list")
-    assert "needs --flavor=mlflow" in zenml("experiment-tracker", "register", "x")
-    told = zenml("stack", "register", "s", "-o", "default", "-e", "lab", "--set")
-    assert "'stack register' isn't there: stoker.yaml says where steps run" in told
-    assert "orchestrator has list" in zenml("orchestrator", "register", "x", "--flavor=local")
+    assert "needs --flavor, one of mlflow" in zenml("experiment-tracker", "register", "x")
+    told = zenml("orchestrator", "register", "x", "--flavor=airflow")
+    assert "take no orchestrator of flavor 'airflow'" in told
+    named = ("-o", "default", "-a", "default", "-e", "lab")
+    assert "registered" in zenml("stack", "register", "s", *named)
+    assert "is in stack s" in zenml("experiment-tracker", "delete", "lab", "-y")
+    assert "Deleted" in zenml("stack", "delete", "s", "-y")
     assert zenml("experiment-tracker", "delete", "lab", "-y").startswith("deleted")
     assert "0 items" in zenml("experiment-tracker", "list")
 

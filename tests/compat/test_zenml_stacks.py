@@ -261,7 +261,8 @@ def test_the_command_lists_as_json(project: Path) -> None:
     [
         ("modle list", "there is no command 'modle'; did you mean 'model'?"),
         ("service-connector register x", "credentials are those of the machine"),
-        ("stack delete x", "stoker.yaml says where steps run"),
+        ("stack delete x", "there is no stack 'x'"),
+        ("stack import x", "stoker.yaml says where steps run"),
         ("clean", "`stoker rm RUN` removes one"),
         ("model list --colour red", "list_models() has no filter 'colour'"),
         ("pipeline list --output xml", "--output xml isn't there"),
@@ -276,3 +277,75 @@ def test_what_the_command_cannot_do_is_one_sentence(
     assert done.returncode == 1
     assert sentence in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+REGISTERS = """
+from zenml.client import Client
+
+client = Client()
+make = client.create_stack_component
+make("k8s", "kubernetes", "orchestrator", {"kubernetes_namespace": "ml", "incluster": "True"})
+make("box", "ssh", "step_operator", {"hosts": "gpu1", "max_jobs": "2"})
+make("s3", "s3", "artifact_store", {"path": "s3://bucket/prefix"})
+make("ecr", "aws", "container_registry", {"uri": "x.dkr.ecr.eu-west-1.amazonaws.com"})
+parts = {"orchestrator": "k8s", "artifact_store": "s3", "container_registry": "ecr"}
+client.create_stack("prod", {**parts, "step_operator": ["box"]})
+made = client.get_stack("prod")
+print({kind.value: one[0].name for kind, one in made.components.items() if kind.value in parts})
+print(open("stoker.yaml").read())
+make("odd", "kubernetes", "orchestrator", {"pending": "never"})
+def told(call, *given):
+    try:
+        return call(*given)
+    except Exception as bad:
+        return f"{type(bad).__name__}: {bad}"
+before = open("stoker.yaml").read()
+print(told(client.create_stack, "odd", {**parts, "orchestrator": "odd"}).partition(":")[0])
+print(told(client.delete_stack, "here"))
+print(told(client.create_stack, "two words", parts))
+print(open("stoker.yaml").read() == before)
+client.delete_stack("prod")
+client.delete_stack("box")
+client.delete_stack_component("k8s", "orchestrator")
+print(told(client.get_stack_component, "orchestrator", "k8s"))
+print(open("stoker.yaml").read())
+"""
+REGISTERED = """\
+{'orchestrator': 'k8s', 'artifact_store': 's3', 'container_registry': 'ecr'}
+# ours
+stacks:  # of the lab
+  "prod": {"backend": "kubernetes", "options": {"kubernetes_namespace": "ml", "incluster": true}, \
+"registry": "x.dkr.ecr.eu-west-1.amazonaws.com", "store": "s3://bucket/prefix"}  \
+# by zenml stack register
+  "box": {"backend": "ssh", "hosts": "gpu1", "max_jobs": 2, "store": "s3://bucket/prefix"}  # by zenml stack register
+  here: {backend: local}
+
+trackers: []
+
+StackValidationError
+IllegalOperationError: stack 'here' wasn't registered: it is written in stoker.yaml: change it there
+ValueError: 'two words' can't name a stack of stoker.yaml: letters, digits, _, . and -
+True
+KeyError: "there is no orchestrator 'k8s'"
+"""
+
+
+@needs_engine
+def test_a_stack_is_registered_in_stoker_yaml(tmp_path: Path) -> None:
+    begin, end = "# ours\nstacks:  # of the lab\n", "  here: {backend: local}\n\ntrackers: []\n"
+    (tmp_path / "stoker.yaml").write_text(begin + end)
+    (tmp_path / "registers.py").write_text(REGISTERS)
+    done = compat(tmp_path, sys.executable, "registers.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{REGISTERED}{begin}{end}\n"
+
+
+@needs_engine
+def test_stacks_on_one_line_stay_as_they_are(tmp_path: Path) -> None:
+    text = "stacks: {here: {backend: local}}\n"
+    (tmp_path / "stoker.yaml").write_text(text)
+    words = ("stack", "register", "s", "-o", "default", "-a", "default")
+    done = compat(tmp_path, "zenml", *words)
+    assert done.returncode == 1
+    assert 'write yourself: s: {"backend": "local"}' in done.stderr
+    assert (tmp_path / "stoker.yaml").read_text() == text

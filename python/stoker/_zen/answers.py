@@ -7,10 +7,11 @@ deployments or connectors. A list of these is an empty page; asking for one is a
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterable, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from .._definition.layers import load_run_config
-from . import artifacts, models, runs, schedules, secrets, snapshots, stacks, tags, targets
+from . import artifacts, errors, models, runs, schedules, secrets, snapshots, stacks, tags, targets
+from .errors import IllegalOperationError
 from .page import Page, page_of
 from .responses import ProjectResponse, Response, UserResponse, found_by, project, user
 
@@ -33,6 +34,7 @@ NONE = {
     "resource_request": "`stoker why` says what a step waits for",
     "run_wait_condition": "wait() asks at the terminal",
 }
+_TRIGGER = "Stoker runs no service that could start runs"
 
 
 def _plural(word: str) -> str:
@@ -43,9 +45,53 @@ LISTS = {f"list_{_plural(word)}": word for word in NONE if word != "api_key"}
 GETS = {f"get_{word}": word for word in NONE}
 
 
+_ON_ONE = {  # functions of the client that take one of these → what it is
+    f"{verb}_{word}": word
+    for verb, words in {
+        "delete": (
+            "build service deployment hook_invocation code_repository service_connector "
+            "authorized_device service_account api_key trigger"
+        ),
+        "update": (
+            "service code_repository service_connector authorized_device service_account api_key "
+            "schedule_trigger webhook_trigger platform_event_trigger"
+        ),
+        "provision": "deployment",
+        "deprovision": "deployment",
+        "refresh": "deployment",
+        "verify": "service_connector",
+        "login": "service_connector",
+        "rotate": "api_key",
+        "resolve": "run_wait_condition",
+    }.items()
+    for word in words.split()
+}
+GETS.update(
+    _ON_ONE,
+    get_deployment_logs="deployment",
+    get_service_connector_client="service_connector",
+    get_service_connector_type="service_connector",
+    list_api_keys="service_account",
+    clear_trigger_dispatch_error="trigger",
+    detach_trigger_from_snapshot="trigger",
+)
+# What ZenML refuses too where no server is.
+_NO_SERVER = (
+    *("replay_pipeline_run", "attach_trigger_to_snapshot", "deactivate_user"),
+    *("delete_webhook", "update_webhook", "rotate_webhook_secret", "get_raw_webhook_event"),
+)
+
+
 def nothing(name: str) -> Any:
-    """The function of the client that lists, or gets, what there is none of; None for another
-    name."""
+    """The function of the client that lists, gets or changes what there is none of, or that needs a
+    server; None for another name."""
+    if name in _NO_SERVER:
+
+        def answer(*args: Any, **given: Any) -> Any:
+            raise TypeError(f"{name}() isn't allowed: no server is behind this client")
+
+        answer.why = "it is refused, as by ZenML without a server"  # type: ignore[attr-defined]
+        return answer
     if name in LISTS:
 
         def answer(*args: Any, **given: Any) -> Any:
@@ -56,11 +102,11 @@ def nothing(name: str) -> Any:
         def answer(name_id_or_prefix: Any = None, *args: Any, **given: Any) -> Any:
             word = GETS[name]
             shown = word.replace("_", " ")
-            raise KeyError(f"there is no {shown} '{name_id_or_prefix}': {NONE[word]}")
+            raise KeyError(f"there is no {shown} '{name_id_or_prefix}': {NONE.get(word, _TRIGGER)}")
 
     else:
         return None
-    answer.why = f"there is none: {NONE[LISTS.get(name) or GETS[name]]}"  # type: ignore
+    answer.why = f"there is none: {NONE.get(LISTS.get(name) or GETS[name], _TRIGGER)}"  # type: ignore
     return answer
 
 
@@ -289,6 +335,16 @@ class Answers:
         found: UserResponse = found_by("user", name_id_or_prefix, [user()])
         return found
 
+    def delete_user(self, name_id_or_prefix: Any) -> None:
+        """Raises KeyError; of the only user, IllegalOperationError."""
+        raise IllegalOperationError(f"'{self.get_user(name_id_or_prefix).name}' is the only user")
+
+    def delete_project(self, name_id_or_prefix: Any) -> None:
+        """Raises KeyError; of the only project, IllegalOperationError."""
+        raise IllegalOperationError(
+            f"'{self.get_project(name_id_or_prefix).name}' is the only project: it is the store"
+        )
+
     def list_users(self, **given: Any) -> Page[UserResponse]:
         """The only user."""
         return page_of("users", [user()], given, _NAMED)
@@ -330,7 +386,23 @@ class Answers:
         """Whether a folder has a store."""
         return os.path.isdir(os.path.join(path, ".stoker"))
 
+    def list_service_connector_resources(self, *_: Any, **__: Any) -> List[Any]:
+        """None: credentials are those of the machine and of ``stoker.yaml``."""
+        return []
+
+    list_service_connector_types = list_service_connector_resources
+
+    def set_api_key(self, key: str) -> None:
+        """Raises NotImplementedError: a store has no accounts."""
+        raise NotImplementedError("there is no server that an API key could be for")
+
     # ------------------------------------------------------------------ secrets
+
+    def backup_secrets(self, ignore_errors: bool = True, delete_secrets: bool = False) -> None:
+        """Raises BackupSecretsStoreNotConfiguredError: the store is the only one."""
+        raise errors.BackupSecretsStoreNotConfiguredError("secrets are kept in the store only")
+
+    restore_secrets = backup_secrets
 
     def get_secret_by_name_and_private_status(
         self, name: str, private: Optional[bool] = None, **_: Any

@@ -8,12 +8,25 @@ from typing import Any, Dict, List, Mapping, Optional
 from .._base.binary import output_of
 from .._base.errors import did_you_mean
 from .._definition.graph import active_graph
-from . import artifacts, connected, models, runs, saved, secrets, stacks, tags, targets, whole
+from . import (
+    artifacts,
+    connected,
+    models,
+    registering,
+    runs,
+    saved,
+    secrets,
+    stacks,
+    tags,
+    targets,
+    whole,
+)
 from .answers import NONE, Answers, nothing
 from .dynamic import running_body
 from .lazy import LazyArtifact
 from .page import Page
 from .responses import ProjectResponse, UserResponse, project, user
+from .zen_store import ZenStore
 
 
 class Client(Answers):
@@ -47,6 +60,11 @@ class Client(Answers):
     def active_stack_model(self) -> stacks.StackResponse:
         """The same as the client lists it."""
         return stacks.active().model
+
+    @property
+    def zen_store(self) -> ZenStore:
+        """The same functions under the names of ZenML's store."""
+        return ZenStore()
 
     @property
     def root(self) -> Any:
@@ -88,6 +106,39 @@ class Client(Answers):
         """The stack."""
         return stacks.list_stacks(given)
 
+    def create_stack(
+        self, name: str, components: Mapping[Any, Any], *_: Any, **__: Any
+    ) -> stacks.StackResponse:
+        """Write a stack of components into ``stoker.yaml``.
+
+        Raises:
+            KeyError: there is no such component.
+            EntityExistsError: there is a stack of this name.
+            ValueError: a component is missing.
+            StackValidationError: ``stoker.yaml`` can't take it.
+        """
+        return registering.create(name, components)
+
+    def update_stack(
+        self,
+        name_id_or_prefix: Any = None,
+        name: Optional[str] = None,
+        component_updates: Optional[Mapping[Any, Any]] = None,
+        **_: Any,
+    ) -> stacks.StackResponse:
+        """Change a stack that was registered; raises as :meth:`create_stack`."""
+        return registering.update(name_id_or_prefix, name, component_updates)
+
+    def delete_stack(self, name_id_or_prefix: Any, recursive: bool = False) -> None:
+        """Remove a stack that was registered, with its registered components if ``recursive``.
+
+        Raises:
+            KeyError: there is none.
+            ValueError: it is the active one.
+            IllegalOperationError: ``stoker.yaml`` has it from a person.
+        """
+        registering.delete(name_id_or_prefix, recursive)
+
     def get_stack_component(
         self, component_type: Any, name_id_or_prefix: Any = None, **_: Any
     ) -> stacks.ComponentResponse:
@@ -102,14 +153,26 @@ class Client(Answers):
         configuration: Optional[Mapping[str, Any]] = None,
         **_: Any,
     ) -> stacks.ComponentResponse:
-        """Register a component that every stack then has: MLflow's experiment tracker or its
-        model registry.
+        """Register a component: MLflow's experiment tracker or model registry, which every stack
+        then has, or one that stacks are made of.
 
         Raises:
             EntityExistsError: there is one of this type and name.
             NotImplementedError: another component.
         """
         return connected.create(name, flavor, component_type, configuration)
+
+    def update_stack_component(
+        self,
+        name_id_or_prefix: Any,
+        component_type: Any,
+        name: Optional[str] = None,
+        configuration: Optional[Mapping[str, Any]] = None,
+        **_: Any,
+    ) -> stacks.ComponentResponse:
+        """Change a registered component's name or configuration; raises as
+        :meth:`delete_stack_component`."""
+        return connected.update(name_id_or_prefix, component_type, name, configuration)
 
     def delete_stack_component(self, name_id_or_prefix: Any, component_type: Any) -> None:
         """Remove a registered component.
@@ -372,14 +435,12 @@ _WHY = {
     "user": "a store has no accounts",
     "trigger": "Stoker runs no service that could start runs",
     "snapshot": "`pipeline.create_snapshot` keeps what `trigger_pipeline` starts",
-    "stack": "stoker.yaml says where steps run: write the stack there",
     "flavor": "there are no flavors to install",
     "service": NONE["service"],
     "project": "a store is one project; another folder is another one",
     "visualization": "a card shows a run and its artifacts",
     "replay": "start the program again: what hasn't changed comes from the cache",
     "step_run": "a step's record is the engine's; `stoker run --no-cache` runs it again",
-    "secrets": "secrets are kept in the store only",
 }
 
 

@@ -640,6 +640,61 @@ def _stack_set(words: List[str]) -> int:
     return _say(f"runs of this project's programs go to the stack '{stacks.active_name()}'")
 
 
+_PARTS = [  # of a stack: options → type
+    (("--orchestrator", "-o"), "orchestrator"),
+    (("--artifact-store", "--artifact_store", "-a"), "artifact_store"),
+    (("--container_registry", "--container-registry", "-c"), "container_registry"),
+    (("--step_operator", "--step-operator", "-s"), "step_operator"),
+    (("--experiment_tracker", "--experiment-tracker", "-e"), "experiment_tracker"),
+    (("--model_registry", "--model-registry", "-r"), "model_registry"),
+    (("--image_builder", "--image-builder", "-i"), "image_builder"),
+    (("--feature_store", "-f"), "feature_store"),
+    (("--model_deployer", "-d"), "model_deployer"),
+    (("--alerter", "-al"), "alerter"),
+    (("--annotator", "-an"), "annotator"),
+    (("--data_validator", "-dv"), "data_validator"),
+    (("--deployer", "-D"), "deployer"),
+    (("--log_store", "-l"), "log_store"),
+]
+
+
+def _chosen(word: str, words: List[str], names: List[str]) -> Arguments:
+    """The words of a command with a stack's components, as ``components``."""
+    given = _parse(
+        ["stack", word], words, [(*flags, list) for flags, _ in _PARTS], names, [("--set",)]
+    )
+    some = {kind: getattr(given, flags[0][2:].replace("-", "_")) for flags, kind in _PARTS}
+    given.components = {kind: found for kind, found in some.items() if found}
+    return given
+
+
+def _stack_register(words: List[str]) -> int:
+    given = _chosen("register", words, ["name"])
+    Client().create_stack(given.name, given.components)
+    if given.set:
+        Client().activate_stack(given.name)
+    return _say(f"Stack '{given.name}' successfully registered!")
+
+
+def _stack_update(words: List[str]) -> int:
+    given = _chosen("update", words, ["name?"])
+    made = Client().update_stack(given.name, component_updates=given.components)
+    return _say(f"Stack `{made.name}` successfully updated!")
+
+
+def _stack_rename(words: List[str]) -> int:
+    given = _parse(["stack", "rename"], words, names=["name", "new_name"])
+    Client().update_stack(given.name, name=given.new_name)
+    return _say(f"Stack `{given.name}` successfully renamed to `{given.new_name}`!")
+
+
+def _stack_delete(words: List[str]) -> int:
+    flags = [*_YES, ("--recursive", "-r")]
+    given = _parse(["stack", "delete"], words, names=["name"], flags=flags)
+    Client().delete_stack(given.name, given.recursive)
+    return _say(f"Deleted stack '{given.name}'.")
+
+
 def _component(kind: str, words: List[str]) -> int:
     client, word = Client(), words[0] if words else "list"
     typed = kind.replace("-", "_")
@@ -659,9 +714,15 @@ def _component(kind: str, words: List[str]) -> int:
     if kind in _REGISTERED and word == "register":
         given = _parse([kind, word], words[1:], [("--flavor", "-f")], names=["name"], rest=True)
         if not given.flavor:
-            raise ValueError(f"{kind} register needs --flavor=mlflow")
+            known = ", ".join(one.name for one in client.list_flavors(type=typed, size=100))
+            raise ValueError(f"{kind} register needs --flavor, one of {known}")
         client.create_stack_component(given.name, given.flavor, typed, _pairs(given.rest))
-        return _say(f"made {kind} '{given.name}', which every stack has")
+        had = ", which every stack has" if given.flavor == "mlflow" else ""
+        return _say(f"made {kind} '{given.name}'{had}")
+    if kind in _REGISTERED and word == "update":
+        given = _parse([kind, word], words[1:], names=["name"], rest=True)
+        client.update_stack_component(given.name, typed, configuration=_pairs(given.rest))
+        return _say(f"changed {kind} '{given.name}'")
     if kind in _REGISTERED and word == "delete":
         name = _parse([kind, word], words[1:], names=["name"], flags=_YES).name
         client.delete_stack_component(name, typed)
@@ -672,11 +733,14 @@ def _component(kind: str, words: List[str]) -> int:
     )
 
 
-_REGISTERED = ("experiment-tracker", "model-registry")
+_REGISTERED = (
+    *("experiment-tracker", "model-registry", "orchestrator", "artifact-store"),
+    *("container-registry", "step-operator", "image-builder"),
+)
 
 
 def _component_words(kind: str) -> List[str]:
-    more = ["register", "delete"] if kind in _REGISTERED else []
+    more = ["register", "update", "delete"] if kind in _REGISTERED else []
     return ["list", "describe", "get", "flavor", *more]
 
 
@@ -725,11 +789,12 @@ COMMANDS: Dict[Tuple[str, ...], Callable[[List[str]], Optional[int]]] = {
     ("stack", "describe"): _stack_describe,
     ("stack", "get"): _stack_get,
     ("stack", "set"): _stack_set,
+    ("stack", "register"): _stack_register,
+    ("stack", "update"): _stack_update,
+    ("stack", "rename"): _stack_rename,
+    ("stack", "delete"): _stack_delete,
 }
-_STACKS = (
-    "stoker.yaml says where steps run: change the stack there; registered components are in every "
-    "stack"
-)
+_STACKS = "stoker.yaml says where steps run: change the stack there"
 _NO_SERVICE = "Stoker runs no service"
 REASONS = {
     "stack": _STACKS,

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from .._base.binary import output_of
 from .._worker import context
-from . import records, stacks
+from . import records, registering, stacks
 from .errors import EntityExistsError, IllegalOperationError
 
 _KIND = "component"
@@ -27,7 +27,28 @@ _CLASSES = {
 }
 
 
+# Of what stacks are made, besides: type → what its configuration must have, by flavor.
+_NEEDS: Dict[str, Dict[str, str]] = {
+    "orchestrator": {"ssh": "hosts"},
+    "step_operator": {"ssh": "hosts"},
+    "artifact_store": {"s3": "path"},
+    "container_registry": dict.fromkeys(stacks.KNOWN["container_registry"], "uri"),
+    "image_builder": {},
+}
+_HERE = ("local", "local_docker")
+
+
 def _make(kind: str, flavor: str, name: str, config: Mapping[str, Any]) -> stacks.Component:
+    if kind in _NEEDS:
+        needed = _NEEDS[kind].get(flavor)
+        if needed and not config.get(needed):
+            raise ValueError(f"{_shown(kind)} '{name}' of flavor '{flavor}' needs --{needed}")
+        if kind == "artifact_store" and flavor == "local" and config:
+            raise ValueError("a local artifact store takes nothing: it is the folder .stoker")
+        made_of = stacks.Component(kind, flavor, name, config)
+        made_of.is_remote = flavor not in _HERE and kind != "image_builder"
+        made_of.config = stacks.Config({**config, "is_remote": made_of.is_remote})
+        return made_of
     module, _, attribute = _CLASSES[kind, flavor].partition(":")
     home = importlib.import_module(f"{__package__}.{module}")
     made: stacks.Component = getattr(home, attribute)(name, config)
@@ -52,6 +73,8 @@ def components() -> Dict[str, List[stacks.Component]]:
     found: Dict[str, List[stacks.Component]] = {}
     for record in reversed(records.listed(_KIND)):
         body = record.body
+        if body["type"] in _NEEDS:
+            continue
         part = _make(body["type"], body["flavor"], body["name"], _config(record.name, body))
         found.setdefault(body["type"], []).append(part)
     if _uses_mlflow():
@@ -59,6 +82,12 @@ def components() -> Dict[str, List[stacks.Component]]:
             if kind not in found:
                 found[kind] = [_make(kind, flavor, "mlflow", _default(kind))]
     return found
+
+
+def places() -> List[stacks.Component]:
+    """The registered components of which stacks are made."""
+    some = [one for one in records.listed(_KIND) if one.body["type"] in _NEEDS]
+    return [_make(b["type"], b["flavor"], b["name"], _config(key, b)) for key, *_, b in some]
 
 
 def _config(key: str, body: Mapping[str, Any]) -> Dict[str, Any]:
@@ -71,23 +100,29 @@ def _config(key: str, body: Mapping[str, Any]) -> Dict[str, Any]:
     return config
 
 
+_TAKEN = (*_NEEDS, *(kind for kind, _ in _CLASSES))
+
+
 def create(
     name: str, flavor: str, component_type: Any, configuration: Optional[Mapping[str, Any]] = None
 ) -> stacks.ComponentResponse:
-    """Register a component, which every stack then has.
+    """Register a component: MLflow's, which every stack then has, or one to make stacks of.
 
     Raises:
         EntityExistsError: there is one of this type and name.
         NotImplementedError: Stoker has no such component.
+        ValueError: its configuration lacks something.
     """
     kind = str(getattr(component_type, "value", component_type))
-    if (kind, flavor) not in _CLASSES:
-        known = " and ".join(f"the {_shown(k)} '{f}'" for k, f in _CLASSES)
+    if flavor not in stacks.KNOWN.get(kind, ()) or kind not in _TAKEN:
+        known = "; ".join(f"{_shown(k)}: {', '.join(stacks.KNOWN[k])}" for k in _TAKEN)
         raise NotImplementedError(
-            f"Stoker's stack takes no {_shown(kind)} of flavor '{flavor}'; it takes {known}, and "
-            "stoker.yaml says where steps run"
+            f"Stoker's stacks take no {_shown(kind)} of flavor '{flavor}'; they take {known}"
         )
     made = _make(kind, flavor, name, configuration or {})  # a wrong configuration is an error here
+    taken = kind in _NEEDS and stacks.all_components()
+    if taken and any(one.type == kind and one.name == name for one in taken):
+        raise EntityExistsError(f"{_shown(kind)} '{name}' exists already")
     key = f"{kind}.{name}"
     body = {"name": name, "type": kind, "flavor": flavor}
     if configuration:
@@ -98,6 +133,27 @@ def create(
     except EntityExistsError:
         raise EntityExistsError(f"{_shown(kind)} '{name}' exists already") from None
     return stacks.ComponentResponse(made)
+
+
+def update(
+    name_or_id: Any, component_type: Any, name: Optional[str], configuration: Any
+) -> stacks.ComponentResponse:
+    """Change a registered component's name or configuration (None removes a key); raises as
+    :func:`create` and :func:`remove`."""
+    part = stacks.component(component_type, name_or_id)
+    kind, flavor = part.type.value, part.flavor_name
+    key = f"{kind}.{part.name}"
+    record = records.get(_KIND, key)
+    config = {**(_config(key, record.body) if record else {}), **(configuration or {})}
+    config = {k: v for k, v in config.items() if v is not None}
+    _make(kind, flavor, name or part.name, config)  # a wrong configuration is an error here
+    old = {} if record is None else _config(key, record.body)
+    remove(part, kind)
+    try:
+        return create(name or part.name, flavor, kind, config)
+    except Exception:
+        create(part.name, flavor, kind, old)
+        raise
 
 
 def remove(name_or_id: Any, component_type: Any) -> str:
@@ -112,6 +168,11 @@ def remove(name_or_id: Any, component_type: Any) -> str:
     if records.get(_KIND, key) is None:
         raise IllegalOperationError(
             f"{_shown(part.type.value)} '{part.name}' isn't a registered one, so it stays"
+        )
+    some = registering.users(part.type.value, part.name)
+    if some:
+        raise IllegalOperationError(
+            f"{_shown(part.type.value)} '{part.name}' is in stack {some[0]}"
         )
     records.remove(_KIND, key)
     return part.name
@@ -179,3 +240,4 @@ def tracked(task: Mapping[str, Any]) -> Iterator[None]:
 
 
 stacks.joined.append(components)
+stacks.apart.append(places)

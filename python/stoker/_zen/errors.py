@@ -16,6 +16,7 @@ _ALSO: Dict[str, Type[BaseException]] = {
     "OAuthError": ValueError,
 }
 _PLAIN = [
+    "ApiTransactionResultTooLargeError",
     "ArtifactStoreInterfaceError",
     "AuthorizationException",
     "BuildContextTooLargeError",
@@ -25,6 +26,7 @@ _PLAIN = [
     "EntityCorruptedError",
     "EntityExistsError",
     "HookExecutionException",
+    "HookValidationException",
     "HydrationError",
     "IllegalOperationError",
     "InitializationException",
@@ -33,9 +35,12 @@ _PLAIN = [
     "MaterializerInterfaceError",
     "MaxConcurrentTasksError",
     "MethodNotAllowedError",
+    "LogStoreError",
+    "RunInterruptedException",
     "RunMonitoringError",
     "RunStoppedException",
     "SettingsResolvingError",
+    "SourceValidationException",
     "StackComponentDeploymentError",
     "StackComponentInterfaceError",
     "StackValidationError",
@@ -46,7 +51,9 @@ _PLAIN = [
     "WebhookInactiveError",
 ]
 
-NAMES = ("StepInterfaceError", "ZenKeyError", "ZenMLBaseException", *_ALSO, *_PLAIN)
+_LOGS = ("LogStoreRateLimitError", "LogStoreUnavailableError")
+
+NAMES = ("StepInterfaceError", *_LOGS, "ZenKeyError", "ZenMLBaseException", *_ALSO, *_PLAIN)
 
 
 class ZenKeyError(StokerError, KeyError):
@@ -67,7 +74,9 @@ class IllegalOperationError(StokerError):
 def __getattr__(name: str) -> Any:
     if name not in NAMES:
         raise AttributeError(f"ZenML has no exception '{name}'")
-    bases = (StokerError, *((_ALSO[name],) if name in _ALSO else ()))
+    bases: Any = (StokerError, *((_ALSO[name],) if name in _ALSO else ()))
+    if name in _LOGS:
+        bases = (globals().get("LogStoreError") or __getattr__("LogStoreError"),)
     made = type(name, bases, {"__doc__": "See ZenML's documentation.", "__module__": __name__})
     globals()[name] = made
     return made

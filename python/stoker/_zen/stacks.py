@@ -24,6 +24,8 @@ ROLES = (
 )
 # Functions that add components by type: what the program has connected (connected.py).
 joined: List[Callable[[], Mapping[str, List[Any]]]] = []
+# Functions that give registered components that only stacks made of them have.
+apart: List[Callable[[], List[Any]]] = []
 _SEVERAL = {"step_operators", "experiment_trackers", "alerters", "sandboxes"}
 _FLAVORS = {"docker": "local_docker", "batch": "aws_batch"}  # of a backend, where it isn't its word
 _DEFAULT = "default"
@@ -255,7 +257,12 @@ class Stack:
 
     requires_remote_server = False
 
-    def __init__(self, given: Optional[Mapping[str, Any]] = None, others: Any = ()) -> None:
+    def __init__(
+        self,
+        given: Optional[Mapping[str, Any]] = None,
+        others: Any = (),
+        made_of: Optional[Mapping[str, Any]] = None,
+    ) -> None:
         self.given = given
         self.name = _DEFAULT if given is None else str(given["name"])
         self.id = records.id_of("stack", self.name)
@@ -291,6 +298,9 @@ class Stack:
                 Component("container_registry", "default", uri, {"uri": uri, "is_remote": True})
                 for uri in dict.fromkeys(registries[:1])
             ]
+        for kind, names in (made_of or {}).items():
+            for part in self.parts.get(kind, ())[:1]:
+                part.name, part.id = names[0], records.id_of("component", f"{kind}/{names[0]}")
         for more in joined:
             self.parts.update(more())
 
@@ -387,7 +397,20 @@ def _named() -> List[Dict[str, Any]]:
 def stacks() -> List[Stack]:
     """This machine, and the stacks of ``stoker.yaml``."""
     named = _named()
-    return [Stack(None, named), *(Stack(one) for one in named)]
+    made = {one.name: one.body["components"] for one in (records.listed("stack") if named else ())}
+    return [Stack(None, named), *(Stack(one, (), made.get(one["name"])) for one in named)]
+
+
+def backend_of(flavor: str) -> str:
+    """The backend of an orchestrator's or a step operator's flavor."""
+    return {theirs: ours for ours, theirs in _FLAVORS.items()}.get(flavor, flavor)
+
+
+def all_components() -> List[Component]:
+    """The components of all stacks and of none."""
+    parts = [one for stack in stacks() for some in stack.parts.values() for one in some]
+    parts += [one for more in apart for one in more()]
+    return list({one.id: one for one in parts}.values())
 
 
 def active_name() -> str:
@@ -433,8 +456,8 @@ def component(kind: Any, name_or_id: Any = None) -> ComponentResponse:
         if some:
             return ComponentResponse(some[0])
         raise KeyError(f"the active stack has no {word.replace('_', ' ')}")
-    parts = {one.id: one for stack in stacks() for one in stack.parts.get(word, ())}
-    chosen: Component = found_by(word.replace("_", " "), name_or_id, list(parts.values()))
+    parts = [one for one in all_components() if one.type == word]
+    chosen: Component = found_by(word.replace("_", " "), name_or_id, parts)
     return ComponentResponse(chosen)
 
 
@@ -450,14 +473,8 @@ def list_components(given: Mapping[str, Any]) -> Page[ComponentResponse]:
         given["type"] = given.pop("component_type")
     asked = {**_FILTERS, "type": lambda c: c.type, "flavor": lambda c: c.flavor_name}
     hidden = ("image_builder", "log_store")
-    parts = {
-        one.id: ComponentResponse(one)
-        for stack in stacks()
-        for kind, some in stack.parts.items()
-        for one in some
-        if kind not in hidden
-    }
-    return page_of("stack_components", parts.values(), given, asked)
+    parts = [ComponentResponse(p) for p in all_components() if p.type not in hidden]
+    return page_of("stack_components", parts, given, asked)
 
 
 _FILTERS = {
@@ -478,10 +495,10 @@ def get_stack(name_or_id: Any = None, allow_name_prefix_match: bool = True) -> S
 
 # ---------------------------------------------------------------------------- flavors
 
-_KNOWN = {
+KNOWN = {
     "orchestrator": ("local", "local_docker", "kubernetes", "ssh", "aws_batch", "slurm"),
-    "artifact_store": ("local",),
-    "container_registry": ("default",),
+    "artifact_store": ("local", "s3"),
+    "container_registry": ("default", "aws", "azure", "dockerhub", "gcp", "github"),
     "step_operator": ("kubernetes", "ssh", "aws_batch", "slurm"),
     "deployer": ("local",),
     "image_builder": ("local",),
@@ -493,7 +510,7 @@ _KNOWN = {
 
 def flavors() -> List[FlavorResponse]:
     """The kinds of components that stacks are made of."""
-    return [FlavorResponse(kind, name) for kind, names in _KNOWN.items() for name in names]
+    return [FlavorResponse(kind, name) for kind, names in KNOWN.items() for name in names]
 
 
 def list_flavors(given: Mapping[str, Any]) -> Page[FlavorResponse]:

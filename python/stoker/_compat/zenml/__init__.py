@@ -75,39 +75,48 @@ _MATERIALIZERS = {
         )
     },
 }
-_RESPONSES = {
-    "ArtifactResponse": "stoker._zen.artifacts:ArtifactResponse",
-    "ArtifactVersionResponse": "stoker._zen.artifacts:ArtifactVersionResponse",
-    "ComponentResponse": "stoker._zen.stacks:ComponentResponse",
-    "ModelResponse": "stoker._zen.models:ModelResponse",
-    "ModelVersionResponse": "stoker._zen.models:ModelVersionResponse",
-    "Page": "stoker._zen.page:Page",
-    "PipelineResponse": "stoker._zen.runs:PipelineResponse",
-    "PipelineRunResponse": "stoker._zen.runs:PipelineRunResponse",
-    "ProjectResponse": "stoker._zen.responses:ProjectResponse",
-    "RunTemplateResponse": "stoker._zen.snapshots:RunTemplateResponse",
-    "ScheduleResponse": "stoker._zen.schedules:ScheduleResponse",
-    "SecretResponse": "stoker._zen.secrets:SecretResponse",
-    "StackResponse": "stoker._zen.stacks:StackResponse",
-    "StepRunResponse": "stoker._zen.runs:StepRunResponse",
-    "TagResponse": "stoker._zen.tags:TagResponse",
-    "UserResponse": "stoker._zen.responses:UserResponse",
-    "ExceptionInfo": "stoker._zen.configuration:ExceptionInfo",
-    "FlavorResponse": "stoker._zen.stacks:FlavorResponse",
-    "LogsResponse": "stoker._zen.configuration:LogsResponse",
-    "ModelVersionArtifactResponse": "stoker._zen.models:ModelVersionArtifactResponse",
-    "ModelVersionPipelineRunResponse": "stoker._zen.models:ModelVersionPipelineRunResponse",
-    "PipelineSnapshotResponse": "stoker._zen.configuration:PipelineSnapshotResponse",
-    "RunMetadataResource": "stoker._zen.identifiers:RunMetadataResource",
-    "ServerSettingsResponse": "stoker._zen.answers:ServerSettingsResponse",
-    "StepRunInputResponse": "stoker._zen.steps:StepRunInputResponse",
-    "TagResource": "stoker._zen.identifiers:TagResource",
-    **{
-        f"{kind}Identifier": f"stoker._zen.identifiers:{kind}Identifier"
-        for kind in ("ArtifactVersion", "ModelVersion", "PipelineRun", "StepRun")
-    },
+_UTILITIES = {
+    "utils.io_utils": (
+        *("copy_dir", "create_dir_if_not_exists", "create_dir_recursive_if_not_exists"),
+        *("create_file_if_not_exists", "find_files", "get_global_config_directory"),
+        *("get_grandparent", "get_parent", "is_path_within_directory", "is_remote", "is_root"),
+        *("move", "read_file_contents_as_string", "resolve_relative_path"),
+        "write_file_contents_as_string",
+    ),
+    "utils.yaml_utils": (
+        *("UUIDEncoder", "append_yaml", "is_yaml", "read_json", "read_yaml", "write_json"),
+        "write_yaml",
+    ),
+    "utils.string_utils": (
+        *("b64_decode", "b64_encode", "get_human_readable_filesize", "get_human_readable_time"),
+        "random_str",
+    ),
+    "utils.dict_utils": ("recursive_update", "remove_none_values"),
+    "utils.uuid_utils": (
+        *("generate_uuid_from_string", "is_valid_uuid", "parse_name_or_uuid", "to_uuid"),
+    ),
+    "utils.enum_utils": ("StrEnum",),
+    "utils.time_utils": (
+        *("expires_in", "seconds_to_human_readable", "to_local_tz", "to_utc_timezone"),
+        *("utc_now", "utc_now_tz_aware"),
+    ),
+    "utils.source_utils": (
+        *("get_implicit_source_root", "get_source_root", "load", "load_and_validate_class"),
+        *("resolve", "validate_source_class"),
+    ),
+    "constants": (
+        *("handle_bool_env_var", "handle_float_env_var", "handle_int_env_var"),
+        *("is_false_string_value", "is_true_string_value"),
+    ),
+    "environment": ("Environment",),
+    "config.global_config": ("GlobalConfiguration",),
 }
-
+# Names of the stack's parts → the classes that Stoker's stack has for them.
+_STACK = {
+    "Stack": "stoker._zen.stacks:Stack",
+    "StackComponent": "stoker._zen.stacks:Component",
+    "StackComponentConfig": "stoker._zen.stacks:Config",
+}
 _TRACKER = "stoker._zen.mlflow_tracker"
 _REGISTRY = "stoker._zen.mlflow_registry"
 _MLFLOW_TRACKER = {
@@ -193,11 +202,12 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "rmtree": "shutil:rmtree",
         "walk": "os:walk",
     },
-    "zenml.models": _RESPONSES,
+    "zenml.models": "stoker._zen.schemas",
     "zenml.pipelines": {
         "pipeline": _CORE["pipeline"],
         "get_pipeline_context": _CORE["get_pipeline_context"],
         "Pipeline": "stoker._zen.pipelines:ZenPipeline",
+        "PipelineContext": "stoker._zen.context:PipelineContext",
         "Schedule": _SETTINGS["Schedule"],
     },
     "zenml.artifacts": _ARTIFACTS,
@@ -249,6 +259,39 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml.enums": "stoker._zen.enums",
     "zenml.exceptions": "stoker._zen.errors",
     "zenml.utils": {},
+    **{
+        f"zenml.{module}": {name: f"stoker._zen.utilities:{name}" for name in names}
+        for module, names in _UTILITIES.items()
+    },
+    "zenml.utils.dashboard_utils": {
+        f"get_{what}_url": "stoker._zen.utilities:no_page"
+        for what in ("component", "deployment", "model_version", "run", "stack")
+    },
+    "zenml.stack": _STACK,
+    "zenml.stack.stack": {"Stack": _STACK["Stack"]},
+    "zenml.stack.stack_component": {
+        name: _STACK[name] for name in ("StackComponent", "StackComponentConfig")
+    },
+    "zenml.orchestrators": {"BaseOrchestrator": _STACK["StackComponent"]},
+    "zenml.artifact_stores": dict.fromkeys(
+        ("BaseArtifactStore", "LocalArtifactStore"), "stoker._zen.stacks:ArtifactStore"
+    ),
+    "zenml.config.source": {
+        name: f"stoker._zen.responses:{name}" for name in ("Source", "SourceType")
+    },
+    "zenml.config.pipeline_configurations": {
+        "PipelineConfiguration": "stoker._zen.configuration:PipelineConfiguration"
+    },
+    "zenml.config.step_configurations": {
+        name: f"stoker._zen.configuration:{name}" for name in ("StepConfiguration", "StepSpec")
+    },
+    "zenml.pipelines.pipeline_context": {
+        "PipelineContext": "stoker._zen.context:PipelineContext",
+        "get_pipeline_context": _CORE["get_pipeline_context"],
+    },
+    "zenml.pipelines.pipeline_decorator": {"pipeline": _CORE["pipeline"]},
+    "zenml.pipelines.pipeline_definition": {"Pipeline": "stoker._zen.pipelines:ZenPipeline"},
+    "zenml.steps.step_decorator": {"step": _CORE["step"]},
     "zenml.utils.cuda_utils": {"cleanup_gpu_memory": "stoker:cleanup_gpu_memory"},
     "zenml.integrations": {},
     "zenml.integrations.constants": {},
@@ -321,8 +364,15 @@ DIFFERS = {
     "Client.get_settings": "there is no server: the settings are the store's",
     "@pipeline(dynamic=…)": "each call of a step is a run of the engine of its own",
     "Client.create_stack_component": (
-        "it takes MLflow's experiment tracker and model registry, and every stack then has them"
+        "MLflow's experiment tracker and model registry are in every stack; of other components it "
+        "takes those that Stoker has a backend for"
     ),
+    **dict.fromkeys(
+        ("Client.create_stack", "Client.update_stack", "Client.delete_stack"),
+        "it changes a line of stoker.yaml",
+    ),
+    "Client.zen_store": "it has the client's functions, with filters and requests as arguments",
+    "Client.list_service_connector_types": "there is none: credentials are the machine's",
     "Client.delete_stack_component": "it removes what was registered, not what is in stoker.yaml",
     "@step(experiment_tracker=…)": (
         "a name that isn't registered means the tracker that was registered last, else the MLflow "
