@@ -23,8 +23,13 @@ _MATERIALIZERS = (
     *((f"builtins.{t}", "built_in", "BuiltInContainer") for t in ("dict", "list", "set", "tuple")),
     ("builtins.bytes", "built_in", "Bytes"),
     ("builtins.", "built_in", "BuiltIn"),
-    ("numpy.", "numpy", "Numpy"),
+    ("numpy.ndarray", "numpy", "Numpy"),
+    ("numpy.float64", "built_in", "BuiltIn"),
+    ("sklearn.", "sklearn", "Sklearn"),
     ("pandas.", "pandas", "Pandas"),
+    ("stoker.materializers.", "structured_string", "StructuredString"),
+    ("PIL.", "pillow_image", "PillowImage"),
+    ("scipy.sparse.", "sparse", "Sparse"),
     ("pathlib.", "path", "Path"),
     ("uuid.", "uuid", "UUID"),
 )
@@ -56,8 +61,10 @@ class ArtifactVersionResponse(Response):
 
     @property
     def visualizations(self) -> List[Any]:
-        """None: cards show artifacts."""
-        return []
+        """What shows it: pages, texts, tables and pictures."""
+        from .visuals import visualizations_of
+
+        return visualizations_of(self)
 
     @property
     def native(self) -> ArtifactVersion:
@@ -97,6 +104,8 @@ class ArtifactVersionResponse(Response):
     def run_metadata(self) -> Dict[str, Any]:
         """Its metadata, and its size."""
         size = self.row.get("size")
+        if self.switch("enable_artifact_metadata") is False:
+            size = None
         found = {} if size is None else {"storage_size": int(size)}
         return {**found, **(self.row.get("metadata") or {})}
 
@@ -147,6 +156,18 @@ class ArtifactVersionResponse(Response):
         contained = str(self.materializer).endswith(".BuiltInContainerMaterializer")
         return ArtifactType(kind or ("BaseArtifact" if contained else "DataArtifact"))
 
+    def switch(self, name: str) -> Optional[bool]:
+        """An ``enable_…`` of its step or pipeline, or of ``save_artifact``; None: not given."""
+        if not self.row.get("output"):
+            return ((self.row.get("meta") or {}).get("zenml") or {}).get(name)
+        spec = stored_spec(self.row.get("store"), str(self.row.get("run")))
+        step = (spec.get("steps") or {}).get(self.row.get("step")) or {}
+        for of in (step, spec):
+            said = ((of.get("extra") or {}).get("zenml") or {}).get(name)
+            if said is not None:
+                return bool(said)
+        return None
+
     def _configured(self) -> Mapping[str, Any]:
         """What the step's ``ArtifactConfig`` said, or ``save_artifact``."""
         if not self.row.get("output"):
@@ -189,8 +210,14 @@ class ArtifactVersionResponse(Response):
         return next(step for step in found if step._place == self.row["step"])
 
     def visualize(self, title: Optional[str] = None) -> None:
-        """Print what a card shows of it."""
-        print(title or f"{self.name}:{self.version}", self.native)
+        """Display it in a notebook.
+
+        Raises:
+            RuntimeError: the program doesn't run in a notebook.
+        """
+        from .visuals import visualize_artifact
+
+        visualize_artifact(self, title)
 
     def download_files(self, path: str, overwrite: bool = False) -> None:
         """Copy its files into a zip file."""

@@ -128,6 +128,7 @@ def store(
     warnings: Optional[List[str]] = None,
     name: str = "",
     spend: bool = False,
+    with_visuals: bool = True,
 ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """Store one value: small JSON in the entry, all else at ``path``.
 
@@ -138,6 +139,7 @@ def store(
         warnings: gets sentences.
         name: the output's name, for these sentences.
         spend: the value may be lost (:func:`._spend.is_last`); an array's memory is freed.
+        with_visuals: a materializer of the user saves its visualizations too.
 
     Returns:
         The entry for ``result.json`` (``{"value", "type"}`` or ``{"path", "format", "type",
@@ -172,7 +174,9 @@ def store(
         if saved.format in _PICKLES and warnings is not None:
             _warn_of_pickle(value, kind, name, warnings)
     else:
-        saved = _written(lambda value, path: _custom.save(own, value, path), value, path)
+        saved = _written(
+            lambda value, path: _custom.save(own, value, path, warnings, with_visuals), value, path
+        )
     return _entry(saved, path, kind), saved.metadata
 
 

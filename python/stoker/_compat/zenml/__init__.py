@@ -78,6 +78,7 @@ _MATERIALIZERS = {
 _RESPONSES = {
     "ArtifactResponse": "stoker._zen.artifacts:ArtifactResponse",
     "ArtifactVersionResponse": "stoker._zen.artifacts:ArtifactVersionResponse",
+    "ArtifactVisualizationResponse": "stoker._zen.visuals:ArtifactVisualizationResponse",
     "ComponentResponse": "stoker._zen.stacks:ComponentResponse",
     "ModelResponse": "stoker._zen.models:ModelResponse",
     "ModelVersionResponse": "stoker._zen.models:ModelVersionResponse",
@@ -92,6 +93,7 @@ _RESPONSES = {
     "UserResponse": "stoker._zen.responses:UserResponse",
     "ExceptionInfo": "stoker._zen.configuration:ExceptionInfo",
     "FlavorResponse": "stoker._zen.stacks:FlavorResponse",
+    "LoadedVisualization": "stoker._zen.visuals:LoadedVisualization",
     "LogsResponse": "stoker._zen.configuration:LogsResponse",
     "ModelVersionArtifactResponse": "stoker._zen.models:ModelVersionArtifactResponse",
     "ModelVersionPipelineRunResponse": "stoker._zen.models:ModelVersionPipelineRunResponse",
@@ -206,6 +208,13 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "load_artifact": _ARTIFACTS["load_artifact"],
         "log_artifact_metadata": _CORE["log_artifact_metadata"],
         "load_artifact_from_response": "stoker._zen.saved:load_artifact_from_response",
+        "load_artifact_visualization": "stoker._zen.visuals:load_artifact_visualization",
+    },
+    "zenml.utils.visualization_utils": {
+        "format_csv_visualization_as_html": (
+            "stoker._zen.visuals:format_csv_visualization_as_html"
+        ),
+        "visualize_artifact": "stoker._zen.visuals:visualize_artifact",
     },
     "zenml.model.utils": {
         "link_artifact_to_model": _CORE["link_artifact_to_model"],
