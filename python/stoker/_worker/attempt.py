@@ -468,6 +468,8 @@ class _Attempt:
             preview = preview or self._preview_of_file(path, entry["meta"])
             if preview is not None:
                 entry["preview"] = preview
+            if lenient():
+                _note_model(value, entry["meta"])
         if self.context is not None:
             self.context._describe_output(name, {**facts, **metadata}, tells)
         return entry
@@ -610,6 +612,15 @@ def _type_name(annotation: Any) -> str:
     if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
         return annotation.__name__
     return str(annotation).replace("typing.", "")
+
+
+def _note_model(value: Any, meta: Dict[str, Any]) -> None:
+    """Note that an artifact is a model, also of the user's own class, with ZenML's materializer."""
+    from ..materializers._facts import model_kind
+
+    kind = model_kind(value)
+    if kind and "materializer" not in meta:
+        meta["zenml"] = {"materializer": kind}
 
 
 def _is_last(holder: List[Any]) -> bool:

@@ -132,10 +132,18 @@ class ArtifactVersionResponse(Response):
         own = str((self.row.get("meta") or {}).get("materializer") or "").partition(":")
         if own[2]:
             return Source(f"{own[0]}.{own[2]}")
+        if self._model_kind:
+            return Source(f"zenml.materializers.{self._model_kind}")
         for begins, module, name in _MATERIALIZERS:
             if kind.startswith(begins):
                 return Source(f"zenml.materializers.{module}_materializer.{name}Materializer")
         return Source("zenml.materializers.cloudpickle_materializer.CloudpickleMaterializer")
+
+    @property
+    def _model_kind(self) -> str:
+        """ZenML's materializer of a model of Keras or PyTorch; "": it is none of these."""
+        kept = (self.row.get("meta") or {}).get("zenml") or {}
+        return str(kept.get("materializer") or "")
 
     @property
     def save_type(self) -> ArtifactSaveType:
@@ -149,7 +157,7 @@ class ArtifactVersionResponse(Response):
     def type(self) -> ArtifactType:
         """Its kind: as configured, else by the class of its value."""
         kind = self._configured().get("artifact_type")
-        if kind is None and str(self.data_type).startswith(_MODELS):
+        if kind is None and (self._model_kind or str(self.data_type).startswith(_MODELS)):
             return ArtifactType.MODEL
         if kind is None and str(self.data_type).startswith("stoker.materializers"):
             return ArtifactType.DATA_ANALYSIS  # HTMLString and its kin

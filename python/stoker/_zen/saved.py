@@ -12,7 +12,7 @@ from .._engine.artifacts import _as_file
 from .._engine.launch import add_artifact
 from .._worker import context
 from ..materializers import _artifact
-from ..materializers._facts import facts_of
+from ..materializers._facts import facts_of, model_kind
 from . import records, tags, targets
 from .artifacts import ArtifactVersionResponse, get_version, log, versions_of
 from .errors import EntityExistsError
@@ -52,7 +52,9 @@ def save_artifact(
             say(sentence)
         if "value" in entry:
             entry = _as_file(entry, path)
-        kept = {} if extract_metadata else {"enable_artifact_metadata": False}
+        kept: Dict[str, Any] = {} if extract_metadata else {"enable_artifact_metadata": False}
+        if "materializer" not in (entry.get("meta") or {}):
+            kept["materializer"] = model_kind(data)
         if not include_visualizations:
             kept["enable_artifact_visualization"] = False
         told.update((user_metadata or {}) if extract_metadata else {})
@@ -91,9 +93,9 @@ def _add(
     save_type: str,
     given_tags: Any,
     metadata: Optional[Dict[str, Any]],
-    switches: Optional[Dict[str, bool]] = None,
+    more: Optional[Dict[str, Any]] = None,
 ) -> ArtifactVersionResponse:
-    kept: Dict[str, Any] = {"save_type": save_type, **(switches or {})}
+    kept: Dict[str, Any] = {"save_type": save_type, **(more or {})}
     if artifact_type is not None:
         kept["artifact_type"] = str(getattr(artifact_type, "value", artifact_type))
     entry = {**entry, "meta": {**(entry.get("meta") or {}), "zenml": kept}}

@@ -33,7 +33,8 @@ _SHORT = (int, bool, type(None), float)  # JSON of a few bytes
 _PICKLES = ("pickle", "safetensors+pickle", _custom.FORMAT)
 _QUIET = re.compile(  # objects of these libraries are meant to be pickled: no warning
     r"(numpy|pandas|torch|torchvision|sklearn|scipy|xgboost|lightgbm|catboost|statsmodels|joblib|polars"
-    r"|pyarrow|PIL|plotly|altair|transformers|datasets|tokenizers|collections|builtins|stoker)\."
+    r"|pyarrow|PIL|plotly|altair|transformers|datasets|tokenizers|keras|lightning|pytorch_lightning"
+    r"|collections|builtins|stoker)\."
 )
 
 

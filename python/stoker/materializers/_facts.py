@@ -45,6 +45,14 @@ def facts_of(value: Any, hide: Callable[[str], str] = str) -> Dict[str, Any]:
     return {}
 
 
+def model_kind(value: Any) -> str:
+    """The materializer of ZenML's that stands for a model of Keras or PyTorch, also of the user's
+    own class; "" for any other value."""
+    if _is_keras(value):
+        return "keras_materializer.KerasMaterializer"
+    return "pytorch_module_materializer.PyTorchModuleMaterializer" if _is_module(value) else ""
+
+
 def _is(module: str, *names: str) -> Callable[[Any], bool]:
     """Whether a value is of one of the classes of a module, if that is loaded."""
 
@@ -107,6 +115,22 @@ def _sparse(value: Any) -> Dict[str, Any]:
     return {"shape": list(value.shape), "dtype": str(value.dtype), "nnz": int(value.nnz)}
 
 
+def _keras(value: Any) -> Dict[str, Any]:
+    def size(weights: Any) -> int:
+        from math import prod
+
+        return sum(prod(int(one) for one in weight.shape) for weight in weights)
+
+    return {
+        "num_layers": len(value.layers),
+        "num_params": size(value.weights),
+        "num_trainable_params": size(value.trainable_weights),
+    }
+
+
+_is_keras = _is("keras", "Model")
+
+
 def _is_module(value: Any) -> bool:
     torch: Any = sys.modules.get("torch")
     return hasattr(torch, "nn") and isinstance(value, torch.nn.Module)
@@ -138,6 +162,7 @@ _FORMS: Tuple[Tuple[Callable[[Any], bool], Callable[[Any], Dict[str, Any]]], ...
     (_is("pandas", "DataFrame", "Series"), _frame),
     (_is("PIL.Image", "Image"), _picture),
     (_is("scipy.sparse", "spmatrix"), _sparse),
+    (_is_keras, _keras),  # before torch's modules: with torch as its backend it is one
     (_is_module, _module),
     (_is_modelled, _schema),
 )
