@@ -117,9 +117,13 @@ def _sparse(value: Any) -> Dict[str, Any]:
 
 def _keras(value: Any) -> Dict[str, Any]:
     def size(weights: Any) -> int:
-        from math import prod
-
-        return sum(prod(int(one) for one in weight.shape) for weight in weights)
+        total = 0
+        for weight in weights:
+            n = 1
+            for length in weight.shape:
+                n *= int(length)
+            total += n
+        return total
 
     return {
         "num_layers": len(value.layers),
