@@ -53,6 +53,15 @@ static void markdown(stk_buf *out, const stk_json *one, int depth)
     stk_html_markdown(out, stk_text_or(text, ""));
 }
 
+/* A page that a step wrote, in a frame that runs no script; this page's policy holds for it too. */
+static void html(stk_buf *out, const stk_json *one, int depth)
+{
+    (void)depth;
+    const char *text = stk_json_get_text(one, "text");
+    stk_html_put(out, "<iframe sandbox=\"\" title=\"a page of the step\" srcdoc=\"%s\"></iframe>",
+                 stk_text_or(text, ""));
+}
+
 static void cell(stk_buf *out, const stk_json *value, int depth)
 {
     stk_buf_text(out, stk_json_is_number(value) ? "<td class=\"num\">" : "<td>");
@@ -352,9 +361,11 @@ static void chart(stk_buf *out, const stk_json *one, int depth)
 static const struct {
     const char *kind;
     void (*show)(stk_buf *out, const stk_json *one, int depth);
-} kinds[] = {{"markdown", markdown}, {"table", table},     {"image", image}, {"artifact", artifact},
-             {"progress", progress}, {"value", value_box}, {"code", code},   {"error", failure},
-             {"json", viewer},       {"yaml", viewer},     {"vega", chart},  {"events", events}};
+} kinds[] = {{"markdown", markdown}, {"table", table}, {"image", image},
+             {"artifact", artifact}, {"html", html},   {"progress", progress},
+             {"value", value_box},   {"code", code},   {"error", failure},
+             {"json", viewer},       {"yaml", viewer}, {"vega", chart},
+             {"events", events}};
 
 static void component(stk_buf *out, const stk_json *one, int depth)
 {

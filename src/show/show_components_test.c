@@ -66,6 +66,7 @@ static void test_escaped(void **state)
         "\"kind\":\"progress\",\"max\":X,\"value\":3,\"label\":X,\"unit\":X,\"details\":X",
         "\"kind\":\"value\",\"title\":X,\"value\":X,\"subtitle\":X,\"theme\":X,\"change\":X",
         "\"kind\":\"code\",\"text\":X",
+        "\"kind\":\"html\",\"text\":X",
         "\"kind\":\"error\",\"title\":X,\"text\":X",
         "\"kind\":\"json\",\"title\":X,\"text\":X",
         "\"kind\":\"yaml\",\"title\":X,\"text\":X,\"collapsible\":false",
@@ -125,6 +126,9 @@ static void test_kinds(void **state)
                "src=\"data:image/png;base64,AAAA\""));
     assert_non_null(
         strstr(shown(&out, "[{\"kind\":\"image\",\"src\":\"http://e/x.png\"}]"), "PNG, JPEG, GIF"));
+    assert_non_null(
+        strstr(shown(&out, "[{\"kind\":\"html\",\"text\":\"<b id='a'>\\\"x\\\"</b>\"}]"),
+               "<iframe sandbox=\"\" title=\"a page of the step\" srcdoc=\"&lt;b"));
     /* Nesting that is too deep is cut off. */
     STK_BUF_AUTO deep = STK_BUF_INIT(1u << 20);
     stk_buf_char(&deep, '[');

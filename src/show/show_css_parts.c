@@ -30,6 +30,7 @@ const char stk_show_parts_css[] =
     "thead td{border-top:0}.types "
     "td{border-top:0;padding-top:0!important;color:var(--soft);font-size:12px}\n"
     ".preview figure img{max-height:420px;width:auto}\n"
+    ".preview iframe{width:100%;height:360px;border:1px solid var(--line);background:#fff}\n"
     "a{color:var(--cached)}b a{color:inherit;text-decoration-color:var(--idle);"
     "text-underline-offset:3px}\n"
     "figure{margin:0}figure img{display:block;border-radius:8px;background:#fff}\n"

@@ -210,6 +210,74 @@ def test_links_to_logs(cli: Cli) -> None:
     assert (path.parent / links[0]).read_text() == "out\n"
 
 
+SHOWN = """
+import os
+from stoker import pipeline, step
+from stoker.materializers import BaseMaterializer
+
+class Report:
+    def __init__(self, kind, text):
+        self.kind, self.text = kind, text
+
+class Reports(BaseMaterializer):
+    ASSOCIATED_TYPES = (Report,)
+
+    def save(self, data):
+        with open(os.path.join(self.uri, "report"), "w") as stream:
+            stream.write(data.text)
+
+    def load(self, data_type):
+        with open(os.path.join(self.uri, "report")) as stream:
+            return Report("", stream.read())
+
+    def save_visualizations(self, data):
+        path = os.path.join(self.uri, "shown")
+        with open(path, "wb") as stream:
+            stream.write(b"\\xff\\xfe" if data.text == "bytes" else data.text.encode())
+        return {path: data.kind}
+
+@step(secrets=["TOKEN"])
+def report(kind: str, text: str) -> Report:
+    return Report(kind, text + (os.environ["TOKEN"] if kind == "markdown" else ""))
+
+@step
+def read(report: Report) -> str:
+    return report.text
+
+@pipeline
+def reports():
+    read(report("html", "<script>1</script><b>'bold'</b>"))
+    report("markdown", "**token** ")
+    report("csv", "name,n\\nalpha,1\\nbeta,2\\n")
+    report("json", '{"key": ["deep"]}')
+    report("image", "not a picture")
+    report("csv", "bytes")
+    report("film", "no such kind")
+
+if __name__ == "__main__":
+    reports()
+"""
+
+
+def test_visualizations_of_a_materializer(cli: Cli) -> None:
+    """A card shows what `save_visualizations` wrote: a page runs nothing, secrets are masked."""
+    done = program(cli, SHOWN, STOKER_SECRET_TOKEN="hunter2hunter2")
+    assert done.code == 0, done.err
+    rows, page = cells(card(cli)), card(cli)
+    assert set(rows) >= {"report", "report_2", "report_3", "report_4"}
+    assert (
+        '<iframe sandbox="" title="a page of the step" srcdoc="&lt;script&gt;1&lt;/script&gt;'
+        in rows["report"]
+    )
+    assert "<strong>token</strong>" in rows["report_2"] and "hunter2hunter2" not in page
+    assert "<th>name</th>" in rows["report_3"] and "beta" in rows["report_3"]
+    assert "deep" in rows["report_4"]
+    assert 'src="data:image/png;base64,bm90IGE' in rows["report_5"]
+    assert "<iframe" not in page.replace(rows["report"], "")
+    warnings = json.loads(cli("show", "latest", "--json").out)["steps"]["report_7"]["warnings"]
+    assert any("of kind 'film', which is left out" in one for one in warnings)
+
+
 def test_secrets_in_previews(cli: Cli) -> None:
     """A preview is masked as a log is; the value itself isn't changed."""
     done = program(

@@ -449,9 +449,15 @@ class _Attempt:
         folder = self.rank.own if self.rank is not None and self.rank.number else self.directory
         path = f"{folder}/out/{name}"
         chosen = self.entry.materializers.get(name, self.entry.materializers.get("*"))
+        said = (self.task.get("extra") or {}).get("zenml") or {}
+        visual = said.get("enable_artifact_visualization") is not False
+        tells = not (lenient() and said.get("enable_artifact_metadata") is False)
         preview = self._preview(value)  # before an array's memory is given away
+        facts = self._facts(value) if lenient() and tells else {}
         try:
-            entry, metadata = _artifact.store(value, path, chosen, self.warnings, name, spend)
+            entry, metadata = _artifact.store(
+                value, path, chosen, self.warnings, name, spend, visual
+            )
         except _artifact.SerializeError as exc:
             self.result.pop("outputs", None)
             error = _artifact.SerializeError(f"output '{name}': {exc}")
@@ -459,11 +465,20 @@ class _Attempt:
             raise error from exc
         if "path" in entry:
             entry["path"] = f"out/{name}"
+            preview = preview or self._preview_of_file(path, entry["meta"])
             if preview is not None:
                 entry["preview"] = preview
-        if metadata and self.context is not None:
-            self.context.add_output_metadata(metadata, name)
+            if lenient():
+                _note_model(value, entry["meta"])
+        if self.context is not None:
+            self.context._describe_output(name, {**facts, **metadata}, tells)
         return entry
+
+    def _facts(self, value: Any) -> Dict[str, Any]:
+        """What ZenML's materializer of such a value tells of it."""
+        from ..materializers._facts import facts_of
+
+        return facts_of(value, self._hide())
 
     def _preview(self, value: Any) -> Optional[Dict[str, Any]]:
         """What cards show of a value of a library's type."""
@@ -471,11 +486,24 @@ class _Attempt:
             return None
         from ..materializers._preview import preview_of
 
+        return preview_of(value, self._hide())
+
+    def _preview_of_file(self, path: str, meta: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        """The first of the visualizations that a materializer wrote."""
+        if not meta.get("visualizations"):
+            return None
+        from ..materializers._preview import preview_of_file
+
+        file, kind = meta["visualizations"][0]
+        return preview_of_file(f"{path}/{file}", kind, self._hide())
+
+    def _hide(self) -> Callable[[str], str]:
+        """What masks the step's secrets in a text."""
         if not self.task.get("secrets"):
-            return preview_of(value)
+            return str
         from . import hidden
 
-        return preview_of(value, hidden.hide)
+        return hidden.hide
 
     def run_hook(self, name: str, error: Optional[BaseException]) -> None:
         """Call one hook (only in rank 0); if it raises, add a warning."""
@@ -584,6 +612,15 @@ def _type_name(annotation: Any) -> str:
     if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
         return annotation.__name__
     return str(annotation).replace("typing.", "")
+
+
+def _note_model(value: Any, meta: Dict[str, Any]) -> None:
+    """Note that an artifact is a model, also of the user's own class, with ZenML's materializer."""
+    from ..materializers._facts import model_kind
+
+    kind = model_kind(value)
+    if kind and "materializer" not in meta:
+        meta["zenml"] = {"materializer": kind}
 
 
 def _is_last(holder: List[Any]) -> bool:

@@ -171,6 +171,15 @@ class StepContext:
         known = self._output_metadata.setdefault(self._output(output_name), {})
         known.update(plain_metadata(metadata, "add_output_metadata"))
 
+    def _describe_output(self, name: str, facts: Dict[str, Any], tells: bool) -> None:
+        """Add what a materializer tells of an output, below what the step attached; without
+        ``tells`` the output has no metadata."""
+        if not tells:
+            self._output_metadata.pop(name, None)
+        elif facts:
+            own = self._output_metadata.get(name) or {}
+            self.add_output_metadata({**facts, **own}, name)
+
     def add_output_tags(
         self, tags: Union[str, Iterable[str]], output_name: Optional[str] = None
     ) -> None:

@@ -23,8 +23,13 @@ _MATERIALIZERS = (
     *((f"builtins.{t}", "built_in", "BuiltInContainer") for t in ("dict", "list", "set", "tuple")),
     ("builtins.bytes", "built_in", "Bytes"),
     ("builtins.", "built_in", "BuiltIn"),
-    ("numpy.", "numpy", "Numpy"),
+    ("numpy.ndarray", "numpy", "Numpy"),
+    ("numpy.float64", "built_in", "BuiltIn"),
+    ("sklearn.", "sklearn", "Sklearn"),
     ("pandas.", "pandas", "Pandas"),
+    ("stoker.materializers.", "structured_string", "StructuredString"),
+    ("PIL.", "pillow_image", "PillowImage"),
+    ("scipy.sparse.", "sparse", "Sparse"),
     ("pathlib.", "path", "Path"),
     ("uuid.", "uuid", "UUID"),
 )
@@ -56,8 +61,10 @@ class ArtifactVersionResponse(Response):
 
     @property
     def visualizations(self) -> List[Any]:
-        """None: cards show artifacts."""
-        return []
+        """What shows it: pages, texts, tables and pictures."""
+        from .visuals import visualizations_of
+
+        return visualizations_of(self)
 
     @property
     def native(self) -> ArtifactVersion:
@@ -97,6 +104,8 @@ class ArtifactVersionResponse(Response):
     def run_metadata(self) -> Dict[str, Any]:
         """Its metadata, and its size."""
         size = self.row.get("size")
+        if self.switch("enable_artifact_metadata") is False:
+            size = None
         found = {} if size is None else {"storage_size": int(size)}
         return {**found, **(self.row.get("metadata") or {})}
 
@@ -123,10 +132,18 @@ class ArtifactVersionResponse(Response):
         own = str((self.row.get("meta") or {}).get("materializer") or "").partition(":")
         if own[2]:
             return Source(f"{own[0]}.{own[2]}")
+        if self._model_kind:
+            return Source(f"zenml.materializers.{self._model_kind}")
         for begins, module, name in _MATERIALIZERS:
             if kind.startswith(begins):
                 return Source(f"zenml.materializers.{module}_materializer.{name}Materializer")
         return Source("zenml.materializers.cloudpickle_materializer.CloudpickleMaterializer")
+
+    @property
+    def _model_kind(self) -> str:
+        """ZenML's materializer of a model of Keras or PyTorch; "": it is none of these."""
+        kept = (self.row.get("meta") or {}).get("zenml") or {}
+        return str(kept.get("materializer") or "")
 
     @property
     def save_type(self) -> ArtifactSaveType:
@@ -140,12 +157,24 @@ class ArtifactVersionResponse(Response):
     def type(self) -> ArtifactType:
         """Its kind: as configured, else by the class of its value."""
         kind = self._configured().get("artifact_type")
-        if kind is None and str(self.data_type).startswith(_MODELS):
+        if kind is None and (self._model_kind or str(self.data_type).startswith(_MODELS)):
             return ArtifactType.MODEL
         if kind is None and str(self.data_type).startswith("stoker.materializers"):
             return ArtifactType.DATA_ANALYSIS  # HTMLString and its kin
         contained = str(self.materializer).endswith(".BuiltInContainerMaterializer")
         return ArtifactType(kind or ("BaseArtifact" if contained else "DataArtifact"))
+
+    def switch(self, name: str) -> Optional[bool]:
+        """An ``enable_…`` of its step or pipeline, or of ``save_artifact``; None: not given."""
+        if not self.row.get("output"):
+            return ((self.row.get("meta") or {}).get("zenml") or {}).get(name)
+        spec = stored_spec(self.row.get("store"), str(self.row.get("run")))
+        step = (spec.get("steps") or {}).get(self.row.get("step")) or {}
+        for of in (step, spec):
+            said = ((of.get("extra") or {}).get("zenml") or {}).get(name)
+            if said is not None:
+                return bool(said)
+        return None
 
     def _configured(self) -> Mapping[str, Any]:
         """What the step's ``ArtifactConfig`` said, or ``save_artifact``."""
@@ -189,8 +218,14 @@ class ArtifactVersionResponse(Response):
         return next(step for step in found if step._place == self.row["step"])
 
     def visualize(self, title: Optional[str] = None) -> None:
-        """Print what a card shows of it."""
-        print(title or f"{self.name}:{self.version}", self.native)
+        """Display it in a notebook.
+
+        Raises:
+            RuntimeError: the program doesn't run in a notebook.
+        """
+        from .visuals import visualize_artifact
+
+        visualize_artifact(self, title)
 
     def download_files(self, path: str, overwrite: bool = False) -> None:
         """Copy its files into a zip file."""

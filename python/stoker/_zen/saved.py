@@ -12,6 +12,7 @@ from .._engine.artifacts import _as_file
 from .._engine.launch import add_artifact
 from .._worker import context
 from ..materializers import _artifact
+from ..materializers._facts import facts_of, model_kind
 from . import records, tags, targets
 from .artifacts import ArtifactVersionResponse, get_version, log, versions_of
 from .errors import EntityExistsError
@@ -43,12 +44,21 @@ def save_artifact(
     with tempfile.TemporaryDirectory(prefix="stoker-save-") as folder:
         said: List[str] = []
         path = os.path.join(folder, "value")
-        entry, _metadata = _artifact.store(data, path, materializer, said, name)
+        entry, told = _artifact.store(
+            data, path, materializer, said, name, with_visuals=include_visualizations
+        )
+        told = {**facts_of(data), **told} if extract_metadata else {}
         for sentence in said:
             say(sentence)
         if "value" in entry:
             entry = _as_file(entry, path)
-        return _add(entry, name, version, artifact_type, "manual", tags, user_metadata)
+        kept: Dict[str, Any] = {} if extract_metadata else {"enable_artifact_metadata": False}
+        if "materializer" not in (entry.get("meta") or {}):
+            kept["materializer"] = model_kind(data)
+        if not include_visualizations:
+            kept["enable_artifact_visualization"] = False
+        told.update((user_metadata or {}) if extract_metadata else {})
+        return _add(entry, name, version, artifact_type, "manual", tags, told, kept)
 
 
 def register_artifact(
@@ -83,8 +93,9 @@ def _add(
     save_type: str,
     given_tags: Any,
     metadata: Optional[Dict[str, Any]],
+    more: Optional[Dict[str, Any]] = None,
 ) -> ArtifactVersionResponse:
-    kept = {"save_type": save_type}
+    kept: Dict[str, Any] = {"save_type": save_type, **(more or {})}
     if artifact_type is not None:
         kept["artifact_type"] = str(getattr(artifact_type, "value", artifact_type))
     entry = {**entry, "meta": {**(entry.get("meta") or {}), "zenml": kept}}

@@ -38,6 +38,7 @@ _HERE = {
     "SecretResponse": "secrets",
     "ServerSettingsResponse": "answers",
     "TagResponse": "tags",
+    **dict.fromkeys(("ArtifactVisualizationResponse", "LoadedVisualization"), "visuals"),
 }
 _PARTS = {
     **{"A": "Response", "F": "Filter", "R": "Request", "U": "Update"},

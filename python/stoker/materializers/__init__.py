@@ -144,6 +144,14 @@ class BaseMaterializer:
             return None
         raise NotImplementedError(f"{type(self).__qualname__} has no load()")
 
+    def save_visualizations(self, data: Any) -> Dict[str, Any]:
+        """Write pages, texts or pictures of ``data`` below ``self.uri``; cards show the first.
+
+        Returns:
+            Path → "html", "markdown", "csv", "json" or "image" (or ZenML's ``VisualizationType``).
+        """
+        return {}
+
     def extract_metadata(self, data: Any) -> Dict[str, Any]:
         """JSON to show with the output."""
         return {}

@@ -33,7 +33,8 @@ _SHORT = (int, bool, type(None), float)  # JSON of a few bytes
 _PICKLES = ("pickle", "safetensors+pickle", _custom.FORMAT)
 _QUIET = re.compile(  # objects of these libraries are meant to be pickled: no warning
     r"(numpy|pandas|torch|torchvision|sklearn|scipy|xgboost|lightgbm|catboost|statsmodels|joblib|polars"
-    r"|pyarrow|PIL|plotly|altair|transformers|datasets|tokenizers|collections|builtins|stoker)\."
+    r"|pyarrow|PIL|plotly|altair|transformers|datasets|tokenizers|keras|lightning|pytorch_lightning"
+    r"|collections|builtins|stoker)\."
 )
 
 
@@ -128,6 +129,7 @@ def store(
     warnings: Optional[List[str]] = None,
     name: str = "",
     spend: bool = False,
+    with_visuals: bool = True,
 ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """Store one value: small JSON in the entry, all else at ``path``.
 
@@ -138,6 +140,7 @@ def store(
         warnings: gets sentences.
         name: the output's name, for these sentences.
         spend: the value may be lost (:func:`._spend.is_last`); an array's memory is freed.
+        with_visuals: a materializer of the user saves its visualizations too.
 
     Returns:
         The entry for ``result.json`` (``{"value", "type"}`` or ``{"path", "format", "type",
@@ -172,7 +175,9 @@ def store(
         if saved.format in _PICKLES and warnings is not None:
             _warn_of_pickle(value, kind, name, warnings)
     else:
-        saved = _written(lambda value, path: _custom.save(own, value, path), value, path)
+        saved = _written(
+            lambda value, path: _custom.save(own, value, path, warnings, with_visuals), value, path
+        )
     return _entry(saved, path, kind), saved.metadata
 
 

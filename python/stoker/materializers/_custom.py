@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 FORMAT = "custom"
+VISUALS = ("html", "markdown", "csv", "json", "image")
 
 by_type: Dict[type, Any] = {}  # type → BaseMaterializer subclass or Pair
 
@@ -61,8 +62,18 @@ def choose(wanted: Any, value: Any) -> Optional[Any]:
     return wanted
 
 
-def save(materializer: Any, value: Any, path: str) -> Saved:
-    """Call the materializer to write at ``path``; its exceptions become one sentence."""
+def save(
+    materializer: Any,
+    value: Any,
+    path: str,
+    warnings: Optional[List[str]] = None,
+    with_visuals: bool = True,
+) -> Saved:
+    """Call the materializer to write at ``path``; its exceptions become one sentence.
+
+    What it tells of the value besides never fails a step: then ``warnings`` gets the sentence.
+    """
+    one = None
     is_pair = isinstance(materializer, Pair)
     name = materializer.path if is_pair else _class_name(materializer)
     try:
@@ -72,7 +83,7 @@ def save(materializer: Any, value: Any, path: str) -> Saved:
             os.makedirs(path)
             one = materializer(path)
             one.save(value)
-            info = one.extract_metadata(value)
+            info = None
     except Exception as exc:
         kind = type(value)
         raise SerializeError(
@@ -81,8 +92,43 @@ def save(materializer: Any, value: Any, path: str) -> Saved:
         ) from exc
     if not os.path.lexists(path) or (not is_pair and not os.listdir(path)):
         raise SerializeError(f"the materializer '{name}' wrote nothing at '{path}'")
-    metadata = info if isinstance(info, dict) else {}
-    return Saved(FORMAT, {"materializer": name}, metadata)
+    meta: Dict[str, Any] = {"materializer": name}
+    if one is not None:
+        said: List[str] = [] if warnings is None else warnings
+        visuals = _told(one, "save_visualizations", value, name, said) if with_visuals else {}
+        kept = _kept_visuals(visuals, path, name, said)
+        if kept:
+            meta["visualizations"] = kept
+        info = _told(one, "extract_metadata", value, name, said)
+    return Saved(FORMAT, meta, info if isinstance(info, dict) else {})
+
+
+def _told(one: Any, method: str, value: Any, name: str, warnings: List[str]) -> Dict[Any, Any]:
+    """The mapping that a method of the materializer returns; none if it fails."""
+    try:
+        found = getattr(one, method)(value) if hasattr(one, method) else None
+    except Exception as exc:
+        warnings.append(f"{method}() of the materializer '{name}': {type(exc).__name__}: {exc}")
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _kept_visuals(
+    visuals: Dict[Any, Any], path: str, name: str, warnings: List[str]
+) -> List[List[str]]:
+    """``[path below the artifact's folder, kind]`` of each visualization that the folder has."""
+    kept = []
+    for place, kind in visuals.items():
+        below = os.path.relpath(str(place), path)
+        kind = str(getattr(kind, "value", kind)).lower()
+        if kind in VISUALS and not below.startswith("..") and os.path.isfile(str(place)):
+            kept.append([below, kind])
+        else:
+            warnings.append(
+                f"the materializer '{name}' names a visualization '{place}' of kind '{kind}', which "
+                f"is left out: it must be a file below self.uri, of {', '.join(VISUALS)}"
+            )
+    return kept
 
 
 def _class_name(materializer: Any) -> str:

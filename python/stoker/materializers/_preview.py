@@ -19,6 +19,7 @@ SHORT, LONG = 2_000, 200_000  # shown characters of a value
 _HEAD, _COLUMNS = 10, 30  # shown rows and columns of a frame
 _POINTS = 5_000  # of a chart's data, in all
 _PIXELS = 480
+_FILE = 2 << 20  # bytes of a visualization
 
 
 def preview_of(value: Any, hide: Callable[[str], str] = str) -> Optional[Dict[str, Any]]:
@@ -40,6 +41,57 @@ def preview_of(value: Any, hide: Callable[[str], str] = str) -> Optional[Dict[st
     except Exception:  # whatever a library or a user's __repr__ raises
         pass
     return None
+
+
+def preview_of_file(
+    path: str, kind: str, hide: Callable[[str], str] = str
+) -> Optional[Dict[str, Any]]:
+    """The component that shows a visualization that a materializer wrote; None if it is too large
+    or can't be read.
+
+    Args:
+        path: its file.
+        kind: one of ``_custom.VISUALS``.
+        hide: masks the step's secrets in a text.
+    """
+    try:
+        with open(path, "rb") as stream:
+            raw = stream.read(_FILE + 1)
+        if len(raw) > _FILE:
+            return None
+        if kind == "image":
+            return _image(raw, path)
+        text = hide(raw.decode("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return _table(text) if kind == "csv" else {"kind": kind, "text": text}
+
+
+def _image(raw: bytes, path: str) -> Optional[Dict[str, Any]]:
+    import base64
+    import mimetypes
+
+    kind = mimetypes.guess_type(path)[0] or "image/png"
+    return {
+        "kind": "image",
+        "src": f"data:{kind};base64,{base64.b64encode(raw).decode('ascii')}",
+        "label": "",
+    }
+
+
+def _table(text: str) -> Dict[str, Any]:
+    """The first rows of comma-separated values, of which the first has the names."""
+    import csv
+    import io
+
+    rows = list(csv.reader(io.StringIO(text)))
+    shown = [row[:_COLUMNS] for row in rows[: _HEAD + 1]]
+    return {
+        "kind": "table",
+        "headers": shown[0] if shown else [],
+        "rows": shown[1:],
+        "n": max(len(rows) - 1, 0),
+    }
 
 
 def plain(value: Any) -> Any:

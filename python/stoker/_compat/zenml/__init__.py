@@ -218,6 +218,13 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "load_artifact": _ARTIFACTS["load_artifact"],
         "log_artifact_metadata": _CORE["log_artifact_metadata"],
         "load_artifact_from_response": "stoker._zen.saved:load_artifact_from_response",
+        "load_artifact_visualization": "stoker._zen.visuals:load_artifact_visualization",
+    },
+    "zenml.utils.visualization_utils": {
+        "format_csv_visualization_as_html": (
+            "stoker._zen.visuals:format_csv_visualization_as_html"
+        ),
+        "visualize_artifact": "stoker._zen.visuals:visualize_artifact",
     },
     "zenml.model.utils": {
         "link_artifact_to_model": _CORE["link_artifact_to_model"],
