@@ -12,7 +12,8 @@
  * ranks.py writes. $1 is the attempt's folder. */
 #define FELL(rank) "printf '\\00" rank "\\000\\377\\000' >/proc/self/fd/${STOKER_RANK_LINE%%,*};"
 #define RESULT(error)                                                                              \
-    "echo '{\"stoker\":1,\"status\":\"failed\",\"error\":{\"class\":\"exception\",\"type\":\"" error     \
+    "echo "                                                                                        \
+    "'{\"stoker\":1,\"status\":\"failed\",\"error\":{\"class\":\"exception\",\"type\":\"" error    \
     "\",\"message\":\"told to\"}}' >\"$STOKER_RANK_DIR/result.json\";"
 #define TELL ": >\"$1/told\";"
 #define LISTEN "while [ ! -e \"$1/told\" ]; do sleep 0.01; done;"
