@@ -7,7 +7,8 @@
 #include "sys/clock.h"
 
 void stk_cli_put_removed(const stk_cli *cli, const stk_store *store, const stk_gc *gc,
-                         uint32_t n_containers, stk_buf *out)
+                         uint32_t n_containers, const stk_run_environments *environments,
+                         stk_buf *out)
 {
     char size[32];
     if (stk_cli_json(cli)) {
@@ -18,6 +19,8 @@ void stk_cli_put_removed(const stk_cli *cli, const stk_store *store, const stk_g
         stk_json_put_whole(out, "artifacts_removed", (int64_t)gc->artifacts_removed);
         stk_json_put_whole(out, "bytes_freed", (int64_t)gc->bytes_freed);
         stk_json_put_whole(out, "containers_removed", n_containers);
+        stk_json_put_whole(out, "environments_removed", environments->n);
+        stk_json_put_whole(out, "environment_bytes_freed", environments->bytes);
         stk_json_close(out, '}');
         return;
     }
@@ -25,6 +28,11 @@ void stk_cli_put_removed(const stk_cli *cli, const stk_store *store, const stk_g
     if (n_containers > 0) {
         stk_buf_printf(out, "%s %u container%s of runs without an engine\n", removed, n_containers,
                        stk_text_plural(n_containers));
+    }
+    if (environments->n > 0) {
+        stk_buf_printf(out, "%s %u environment%s of @pypi and @conda, %s\n", removed,
+                       environments->n, stk_text_plural(environments->n),
+                       stk_units_format_memory(environments->bytes, size, sizeof size));
     }
     stk_buf_printf(out, "%s %llu run%s and %llu artifact%s, %s\n", removed,
                    (unsigned long long)gc->runs_removed, stk_text_plural(gc->runs_removed),
@@ -50,7 +58,7 @@ int stk_cli_rm(const stk_cli *cli, stk_store *store, int first, stk_arena *arena
     }
     stk_gc gc = {.dry_run = stk_cli_flag(cli, "dry-run"), .only = runs, .n_only = n};
     STK_TRY(stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err));
-    stk_cli_put_removed(cli, store, &gc, 0, out);
+    stk_cli_put_removed(cli, store, &gc, 0, &(stk_run_environments){0}, out);
     return 0;
 }
 

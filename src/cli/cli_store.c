@@ -13,6 +13,7 @@
 
 enum { KEEP_RUNS = 10 };
 #define KEEP_TEXT "30d"
+#define KEEP_ENVIRONMENTS "90d"
 
 static int put_path(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out)
 {
@@ -30,14 +31,18 @@ static int run_gc(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *e
 {
     int64_t keep_runs = KEEP_RUNS;
     const char *keep = stk_text_or(stk_cli_value(cli, "keep"), KEEP_TEXT);
+    const char *used = stk_text_or(stk_cli_value(cli, "keep-environments"), KEEP_ENVIRONMENTS);
     uint32_t n_containers = 0;
+    stk_run_environments environments = {0};
     stk_gc gc = {.dry_run = stk_cli_flag(cli, "dry-run")};
     STK_TRY(stk_cli_number(cli, "keep-runs", 0, UINT32_MAX, &keep_runs, err));
     STK_TRY(stk_units_parse_duration(keep, &gc.keep_ms, err));
+    STK_TRY(stk_units_parse_duration(used, &environments.keep_ms, err));
     gc.keep_runs = (uint32_t)keep_runs;
     STK_TRY(stk_run_drop_containers(store, gc.dry_run, &n_containers, err));
+    STK_TRY(stk_run_drop_environments(gc.dry_run, &environments, err));
     STK_TRY(stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err));
-    stk_cli_put_removed(cli, store, &gc, n_containers, out);
+    stk_cli_put_removed(cli, store, &gc, n_containers, &environments, out);
     return 0;
 }
 
@@ -84,6 +89,9 @@ static const stk_option options[] = {
     {"dry-run", 0, NULL, "gc, rm: only say what would be removed"},
     {"keep", 0, "TIME", "gc: keep runs that ended within this time (default " KEEP_TEXT ")"},
     {"keep-runs", 0, "N", "gc: and the newest N of every pipeline (default 10)"},
+    {"keep-environments", 0, "TIME",
+     "gc: keep environments of @pypi and @conda used within this time (default " KEEP_ENVIRONMENTS
+     ")"},
     {NULL}};
 
 const stk_command stk_cmd_store = {
@@ -96,7 +104,10 @@ const stk_command stk_cmd_store = {
         "verify reads every event of every run, and compares every artifact with its digest; exit "
         "status 3: one is bad.\n\ngc removes the runs that --keep and --keep-runs don't cover, "
         "then the artifacts that no kept run, cache entry or name refers to, and containers of "
-        "this store's runs without an engine. It never touches a live run.\n\nrm removes the named "
+        "this store's runs without an engine. It never touches a live run. It also removes "
+        "environments "
+        "of @pypi and @conda (~/.cache/stoker/environments) that --keep-environments doesn't "
+        "cover, never one in which a step runs.\n\nrm removes the named "
         "runs, whatever their age, with what only they refer to: their steps run again when "
         "needed.",
     .options = options,

@@ -310,22 +310,13 @@ static int read_facts(const char *text, size_t n, stk_arena *arena, stk_image_co
 
 static char *kept_path(const char *id, bool make)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char folder[PATH_MAX], path[PATH_MAX];
-    if (cache != NULL && *cache == '/') {
-        (void)snprintf(folder, sizeof folder, "%s/stoker/images", cache);
-    } else if (home != NULL && *home == '/') {
-        (void)snprintf(folder, sizeof folder, "%s/.cache/stoker/images", home);
-    } else {
-        return NULL;
-    }
-    if (make && stk_file_mkdirs(folder, 0700, NULL) < 0) {
+    STK_TEXT_AUTO folder = stk_file_cache("images");
+    if (folder == NULL || (make && stk_file_mkdirs(folder, 0700, NULL) < 0)) {
         return NULL;
     }
     const char *hex = id + strcspn(id, ":");
     hex = *hex == ':' ? hex + 1 : id;
-    (void)snprintf(path, sizeof path, "%s/%s-" STK_VERSION ".json", folder, hex);
-    return strdup(path);
+    return stk_file_printf("%s/%s-" STK_VERSION ".json", folder, hex);
 }
 
 int stk_image_look_inside(const stk_engine *engine, const char *id, bool with_gpus,

@@ -85,16 +85,11 @@ static int name_build(const char *program, stk_arena *arena, char ret_hex[STK_DI
 /* NULL: there is none that can be written. */
 static const char *cache_folder(stk_arena *arena)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *folder = NULL;
-    if (cache != NULL && *cache == '/') {
-        folder = stk_arena_printf(arena, "%s/stoker/carry", cache);
-    } else if (home != NULL && *home == '/') {
-        folder = stk_arena_printf(arena, "%s/.cache/stoker/carry", home);
-    }
+    STK_TEXT_AUTO folder = stk_file_cache("carry");
     if (folder == NULL || stk_file_mkdirs(folder, 0700, NULL) < 0 || access(folder, W_OK) < 0) {
         return NULL;
     }
-    return folder;
+    return stk_arena_dup(arena, folder);
 }
 
 /* Its digest, if the archive is whole: "<digest> <bytes>" stands beside it. */

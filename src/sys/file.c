@@ -435,6 +435,18 @@ char *stk_file_below(const char *folder, const char *path)
     return *path == '/' ? strdup(path) : stk_file_join(stk_text_or(folder, "."), path);
 }
 
+char *stk_file_cache(const char *name)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache != NULL && *cache == '/') {
+        return stk_file_printf("%s/stoker/%s", cache, name);
+    }
+    if (home == NULL || *home != '/') {
+        return NULL;
+    }
+    return stk_file_printf("%s/.cache/stoker/%s", home, name);
+}
+
 char *stk_file_absolute(const char *path)
 {
     STK_TEXT_AUTO cwd = NULL;

@@ -3,9 +3,12 @@ the tests write."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import textwrap
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 from compat_tools import SHIM, metaflow_python
 from front_tools import PACKAGE, engine, environment, needs_engine
+from waiting import wait_for
 
 pytestmark = needs_engine
 
@@ -256,3 +260,67 @@ def test_datastore_elsewhere(tmp_path: Path, env: dict[str, str]) -> None:
     assert done.returncode == 2
     assert "--datastore: s3: a run keeps its artifacts in the store of this machine" in done.stderr
     assert run(tmp_path, env, FLOW, "--datastore=local", "show").returncode == 0
+
+
+WAITING = """
+    import os, time
+    from metaflow import FlowSpec, pypi, step
+
+    class Waiting(FlowSpec):
+        @pypi(packages={"tiny": "1.0"})
+        @step
+        def start(self):
+            open("began", "w").close()
+            while not os.path.exists("go"):
+                time.sleep(0.05)
+            self.next(self.end)
+
+        @pypi(packages={"tiny": "2.0"})
+        @step
+        def end(self):
+            pass
+
+    if __name__ == "__main__":
+        Waiting()
+"""
+
+
+def test_gc_removes_old_environments(tmp_path: Path, env: dict[str, str]) -> None:
+    """Not one in which a step runs, nor one that was used within the time."""
+
+    def gc(*words: str) -> int:
+        line = [str(engine()), "store", "gc", "--json", *words]
+        done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, check=True)
+        return int(json.loads(done.stdout)["environments_removed"])
+
+    def age(path: Path) -> None:
+        os.utime(path, (time.time() - 100 * 86400,) * 2)
+
+    def made() -> dict[str, Path]:
+        """Packages → the file whose time says when the environment was used."""
+        found = (tmp_path / "cache" / "stoker" / "environments").glob("*/stoker.json")
+        return {json.loads(one.read_text())["asked"]: one for one in found}
+
+    words = ("--environment=pypi", "run")
+    program = start(tmp_path, env, WAITING, *words)
+    wait_for((tmp_path / "began").exists)
+    both = made()
+    assert sorted(both) == ["tiny 1.0", "tiny 2.0"]
+    for path in both.values():
+        age(path)
+    half = both["tiny 1.0"].parents[1] / ("0" * 32)
+    half.mkdir()
+    half.with_suffix(".lock").touch()
+    left = half.with_name(f"removed-{half.name}")
+    left.mkdir()
+    assert gc("--dry-run") == 1  # that of the step which doesn't run yet
+    assert gc("--keep-environments", "200d") == 0
+    assert half.exists() and not left.exists()
+    (tmp_path / "go").touch()
+    assert program.wait() == 0, program.communicate()
+    age(both["tiny 1.0"])
+    age(half.with_suffix(".lock"))
+    assert gc() == 2
+    assert list(made()) == ["tiny 2.0"] and not half.exists()
+    again = run(tmp_path, env, WAITING, *words)
+    assert again.returncode == 0 and again.stderr.count("making an environment") == 1, again.stderr

@@ -165,6 +165,45 @@ def test_python(project: Project) -> None:
     project.nothing_left()
 
 
+def test_packages_of_its_own(project: Project) -> None:
+    """An environment of ``@pypi`` is on this machine only, so its step is refused before any begins."""
+    (project.folder / "flow.py").write_text(
+        "from stoker.flow import FlowSpec, kubernetes, pypi, step\n"
+        "class Own(FlowSpec):\n"
+        "    @pypi(disabled=True)\n"
+        "    @step\n"
+        "    def start(self):\n"
+        "        print('it began')\n"
+        "        self.next(self.there)\n"
+        "    @kubernetes\n"
+        "    @pypi(packages={})\n"
+        "    @step\n"
+        "    def there(self):\n"
+        "        self.next(self.end)\n"
+        "    @step\n"
+        "    def end(self):\n"
+        "        pass\n"
+        "if __name__ == '__main__':\n"
+        "    Own()\n"
+    )
+    env = {**project.env, "PYTHONPATH": str(ROOT / "python"), "STOKER_BIN": str(STOKER)}
+    done = subprocess.run(
+        [sys.executable, "flow.py", "--environment=pypi", "run"],
+        cwd=project.folder,
+        env={**env, "XDG_CACHE_HOME": str(project.folder / "cache")},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert done.returncode != 0, done.stdout
+    made = f"{project.folder}/cache/stoker/environments/"
+    told = f"step 'there' has packages of its own ({made}"
+    assert told in done.stdout and "which only this machine has" in done.stdout, done.stdout
+    assert "name an image that has the packages" in done.stdout, done.stdout
+    assert "it began" not in done.stdout
+    project.nothing_left()
+
+
 def test_many_at_once(project: Project) -> None:
     n = int(os.environ.get("STOKER_KUBE_PODS", "60"))
     project.run({f"s{i}": {"run": f"echo {i} >> {project.shared}/ran"} for i in range(n)})

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 
+from .._base.in_use import use
 from . import attempt, frameworks, ranks, reads, stacks
 
 TYPE_CHECKING = False
@@ -18,6 +19,7 @@ def main(argv: List[str]) -> int:
     if not argv or len(argv) not in (1, 3) or (len(argv) == 3 and argv[1] != "--main"):
         print("usage: python -m stoker._worker DIR [--main FILE]", file=sys.stderr)
         return 2
+    use(sys.prefix)  # as long as this process and its forks live
     stacks.write_at_crashes()
     directory = os.path.abspath(argv[0])
     attempt.masks_at_start = frameworks.masks()

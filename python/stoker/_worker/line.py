@@ -91,13 +91,13 @@ class Line:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def fall(self) -> None:
-        """Report that this rank's function failed. From here on ignores SIGTERM, so that the rank
+        """Report that this rank's function failed. Ignores SIGTERM before that, so that the rank
         can report why."""
         import signal
 
         if self._fds:
-            os.write(self._fds[0], self._local + bytes([_FAILED, 0]))
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.write(self._fds[0], self._local + bytes([_FAILED, 0]))
 
 
 def ended_by_another() -> bool:

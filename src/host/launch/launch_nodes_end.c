@@ -100,8 +100,9 @@ void stk_launch_nodes_on_done(stk_gang *g, uint32_t i, const stk_json *m)
         stk_launch_nodes_blame(g, rank, p->node);
         (void)snprintf(g->text, sizeof g->text, "%s", stk_launch_talk_text(m, "text"));
     }
-    if (g->first == (int32_t)g->config->ranks && rank == (int64_t)s->first_rank) {
+    if (g->first == (int32_t)g->config->ranks && p->node == (int32_t)s->first_node && rank >= 0) {
         launch_rank *r = &g->ranks[g->first];
+        s->first_rank = (uint32_t)rank; /* of those here that failed, the first that says why */
         r->status = (int)stk_json_get_whole(m, "status", -1);
         (void)snprintf(r->why, sizeof r->why, "%s", stk_launch_talk_text(m, "why"));
         (void)snprintf(r->tail, sizeof r->tail, "%s", stk_launch_talk_text(m, "tail"));

@@ -151,6 +151,27 @@ static int run_ranks(stk_gang *g, stk_err *err)
     return rc;
 }
 
+/* A rank may have told that it failed, but been ended before it could write why. It counts as ended
+ * then, and the cause is the first one that wrote it: the rank whose end ended the others has. */
+static void find_cause(stk_gang *g)
+{
+    int32_t cause = -1;
+    for (uint32_t i = 0; i < g->n && g->ending == END_FAILED; i++) {
+        launch_rank *r = &g->ranks[i];
+        if (r->failed && r->was_ended && !stk_launch_has_result(g, i)) {
+            r->failed = false;
+            g->n_others++;
+        }
+        /* one that didn't tell, number 0, comes last */
+        if (r->failed && (cause < 0 || r->fell - 1 < g->ranks[cause].fell - 1)) {
+            cause = (int32_t)i;
+        }
+    }
+    if (cause >= 0 && g->first >= 0 && (uint32_t)g->first < g->n && !g->ranks[g->first].failed) {
+        g->first = cause;
+    }
+}
+
 /* Returns 0 even if the gang failed: see g->ending. */
 static int run_attempt(stk_gang *g, stk_err *err)
 {
@@ -176,6 +197,7 @@ static int run_attempt(stk_gang *g, stk_err *err)
         g->ending = END_FAILED;
     }
     clean_up(g);
+    find_cause(g);
     stk_launch_errors_read(g);
     stk_launch_unwatch(g, g->batch.from);
     stk_file_close(&g->batch.from);

@@ -3,7 +3,8 @@
 ``$XDG_CACHE_HOME/stoker/environments`` has for each environment a folder, named by the digest of
 what it is made from, and a lock. The folder's ``stoker.json``, written last, says what is in it; a
 folder without it is half-made and begun anew. Nothing is changed in a finished folder, since tasks
-may run from it: ``--force-rebuild-environments`` makes another one beside it.
+may run from it: ``--force-rebuild-environments`` makes another one beside it. ``stoker store gc``
+removes what nobody has used for long (``_base/in_use.py``).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from ..._base import PACKAGE
 from ..._base.binary import find
 from ..._base.digest import sha256
 from ..._base.errors import say
+from ..._base.in_use import FACTS, use
 from ..exception import InvalidEnvironmentException
 from ._asked import matches, requirements
 from ._want import Want
 
-_FACTS = "stoker.json"
 _CONDA = ("micromamba", "mamba", "conda")
 # What decides where packages come from: part of an environment's name.
 _INDEXES = ("PIP_", "UV_", "CONDA_")
@@ -120,7 +121,10 @@ def _read(folder: str) -> Optional[Environment]:
     try:
         with open(f"{folder}.json", encoding="utf-8") as file:
             folder = os.path.join(root(), json.load(file)["folder"])
-        with open(os.path.join(folder, _FACTS), encoding="utf-8") as file:
+        used = use(folder)
+        if used is None:
+            return None
+        with open(used, encoding="utf-8") as file:
             facts = json.load(file)
     except (OSError, ValueError, KeyError):
         return None
@@ -132,7 +136,7 @@ def _read(folder: str) -> Optional[Environment]:
 
 def _make(want: Want, maker: _Maker, folder: str, anew: bool) -> Environment:
     place = folder
-    if os.path.exists(os.path.join(folder, _FACTS)):
+    if os.path.exists(os.path.join(folder, FACTS)):
         place = f"{folder}-{os.urandom(4).hex()}"
     shutil.rmtree(place, ignore_errors=True)
     say(f"making an environment with {want}, by {maker.name}")
@@ -149,7 +153,7 @@ def _make(want: Want, maker: _Maker, folder: str, anew: bool) -> Environment:
         "lock": sha256(json.dumps(packages, sort_keys=True).encode()).hexdigest()[:32],
         "cuda": _cuda(place),
     }
-    _write(os.path.join(place, _FACTS), facts)
+    _write(os.path.join(place, FACTS), facts)
     _write(f"{folder}.json", {"folder": os.path.basename(place)})
     known = _read(folder)
     if known is None:

@@ -1,0 +1,88 @@
+#include "run/run_environments.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sys/clock.h"
+#include "sys/dir.h"
+#include "sys/file.h"
+
+extern int flock(int fd, int operation); /* the system's sys/file.h has the name of ours */
+
+#define REMOVED "removed-" /* in front of the name of an environment that is being removed */
+enum { NAME_LENGTH = 32 }; /* of the digest with which a folder's name begins */
+
+/* Locks an environment that nobody has used since `before_s`; -1: it stays. */
+static int lock_unused(const stk_dir *root, const char *name, int64_t before_s)
+{
+    char facts[PATH_MAX], making[PATH_MAX];
+    struct stat st;
+    (void)snprintf(facts, sizeof facts, "%s/stoker.json", name);
+    (void)snprintf(making, sizeof making, "%.*s.lock", NAME_LENGTH, name);
+    int fd = openat(root->fd, facts, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool finished = fd >= 0;
+    if (!finished) {
+        fd = openat(root->fd, making, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    }
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 &&
+        st.st_mtime <= before_s && (finished || faccessat(root->fd, facts, F_OK, 0) < 0)) {
+        return fd;
+    }
+    stk_file_close(&fd);
+    return -1;
+}
+
+static int add_size(void *arg, const stk_dir_seen *seen, stk_err *err)
+{
+    (void)err;
+    if (seen->st->st_nlink == 1) {
+        *(int64_t *)arg += (int64_t)seen->st->st_blocks * 512;
+    }
+    return 0;
+}
+
+/* Gives it another name first, so that who asks for it meanwhile makes it anew. */
+static int remove_environment(const stk_dir *root, const char *name, stk_err *err)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, REMOVED "%s", name);
+    if (renameat(root->fd, name, root->fd, path) < 0) {
+        return 0; /* another `gc` was faster, or the folder isn't ours */
+    }
+    return stk_file_remove_tree_at(root->fd, path, err);
+}
+
+int stk_run_drop_environments(bool dry_run, stk_run_environments *environments, stk_err *err)
+{
+    STK_TEXT_AUTO folder = stk_file_cache("environments");
+    STK_DIR_AUTO root = {0};
+    int64_t before_s = (stk_clock_wall_ms(&stk_clock_real) - environments->keep_ms) / 1000;
+    if (folder == NULL) {
+        return 0;
+    }
+    STK_TRY(stk_dir_read_if(folder, &root, err));
+    for (uint32_t i = 0; i < root.n; i++) {
+        const char *name = root.items[i].name;
+        if (strncmp(name, REMOVED, strlen(REMOVED)) == 0 && !dry_run) {
+            STK_TRY(stk_file_remove_tree_at(root.fd, name, err));
+        }
+        if (strspn(name, "0123456789abcdef") < NAME_LENGTH ||
+            !stk_dir_is_folder(&root, &root.items[i])) {
+            continue;
+        }
+        STK_FD_AUTO lock = lock_unused(&root, name, before_s);
+        STK_TEXT_AUTO path = stk_file_join(folder, name);
+        if (lock < 0 || path == NULL) {
+            continue;
+        }
+        STK_TRY(stk_dir_walk(path, add_size, &environments->bytes, err));
+        environments->n++;
+        if (!dry_run) {
+            STK_TRY(remove_environment(&root, name, err));
+        }
+    }
+    return 0;
+}
