@@ -10,6 +10,8 @@
 #include "base/err.h"
 #include "store/store.h"
 
+enum { STK_RUN_SHAPE = 24 }; /* points of the curve of a metric */
+
 typedef struct stk_run_value {
     const char *name;  /* "lr", "train.accuracy"; "train" of a step's only, unnamed output */
     const char *title; /* what people read and may type for the name: "fit[lr=0.1].accuracy" */
@@ -20,6 +22,8 @@ typedef struct stk_run_value {
     bool is_parameter;
     bool has_range; /* logged over time, and read with `ranges` */
     double min, max;
+    uint8_t shape[STK_RUN_SHAPE]; /* its curve, thinned; 0 is `min` and 255 is `max` */
+    uint8_t n_shape;              /* 0: it has none */
 } stk_run_value;
 
 typedef struct stk_run_values {

@@ -180,6 +180,19 @@ static void put_column(ui_request *r, const char *name, const char *title, const
     stk_html_put(&r->out, "%s%s</a></th>", title, mark);
 }
 
+/* The curve of a metric, as high as its own least and greatest values are apart. */
+static void put_shape(stk_buf *out, const stk_run_value *value)
+{
+    stk_buf_text(out,
+                 "<svg class=\"spark\" viewBox=\"0 0 120 40\" aria-hidden=\"true\"><path d=\"");
+    for (uint32_t i = 0; i < value->n_shape; i++) {
+        stk_buf_char(out, "ML"[i > 0]);
+        stk_buf_printf(out, "%u %d", i * 120 / (value->n_shape - 1u),
+                       38 - value->shape[i] * 36 / UINT8_MAX);
+    }
+    stk_buf_text(out, "\"/></svg>");
+}
+
 static void put_value_cell(ui_request *r, const stk_run_values *run, const char *name)
 {
     stk_run_value value = {0};
@@ -191,6 +204,9 @@ static void put_value_cell(ui_request *r, const stk_run_values *run, const char 
     if (value.has_range && value.min < value.max) {
         stk_buf_printf(&r->out, "<br/><span class=\"dim range\">%.4g … %.4g</span>", value.min,
                        value.max);
+    }
+    if (value.n_shape > 1) {
+        put_shape(&r->out, &value);
     }
     stk_buf_text(&r->out, "</td>");
 }
