@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/json.h"
 #include "base/map.h"
 #include "base/text.h"
 #include "sys/clock.h"
@@ -255,6 +256,20 @@ static int add_use(use_list *all, ui_use_kind kind, const char *digest, const ch
     return 0;
 }
 
+/* What a task of a flow says that it loaded. */
+static int add_loaded(use_list *all, const stk_view_task *task)
+{
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *loaded = stk_json_get(stk_json_read(scratch, task->end_data), "inputs");
+    for (uint32_t i = 0; i < stk_json_n_members(loaded) && all->n < USES_MAX; i++) {
+        const char *digest = stk_json_text(stk_json_value(loaded, i));
+        if (digest != NULL) {
+            STK_TRY(add_use(all, UI_USED, digest, task->label, stk_json_key(loaded, i)->text));
+        }
+    }
+    return 0;
+}
+
 static int add_task_uses(use_list *all, const stk_view *view, uint32_t i_task)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
@@ -269,6 +284,9 @@ static int add_task_uses(use_list *all, const stk_view *view, uint32_t i_task)
         if (d.outputs[i].digest != NULL) {
             STK_TRY(add_use(all, kind, d.outputs[i].digest, task->label, d.outputs[i].name));
         }
+    }
+    if (stk_view_grows(view)) {
+        return add_loaded(all, task);
     }
     for (uint32_t i = 0; i < d.n_inputs && all->n < USES_MAX && task->started_ms > 0; i++) {
         if (d.inputs[i].digest != NULL) {
