@@ -11,7 +11,7 @@
 #include "sys/clock.h"
 #include "ui/ui_private.h"
 
-enum { PIECE_MS = 8, SEARCH_MS = 100, LIVE_MS = 1000, TASKS_MAX = 500, USES_MAX = 5000 };
+enum { PIECE_MS = 8, READ_MS = 1000, READ_LEAST = 20, SEARCH_MS = 100, LIVE_MS = 1000, TASKS_MAX = 500, USES_MAX = 5000 };
 
 /* What is known of one run. Texts lie in the block behind the items. */
 typedef struct entry {
@@ -193,10 +193,14 @@ int stk_ui_index_runs(ui_index *index, bool all, stk_arena *arena, stk_run_value
     STK_TRY(list_runs(index, err));
     stk_run_values *runs = stk_arena_array(arena, (size_t)index->n_rows + 1, sizeof *runs);
     STK_TRY(stk_err_if_null(runs, err));
+    int64_t end = stk_clock_mono_ms(&stk_clock_real) + READ_MS;
+    uint32_t n_read = 0;
     for (uint32_t i = 0; i < index->n_rows; i++) {
         entry *e = entry_of(index, index->rows[i].id);
-        if (all && is_stale(index, e, false)) {
+        if (all && is_stale(index, e, false) &&
+            (n_read < READ_LEAST || stk_clock_mono_ms(&stk_clock_real) < end)) {
             STK_TRY(read_entry(index, e, err));
+            n_read++;
         }
         runs[i] = (stk_run_values){&index->rows[i], e->values, e->n_values};
     }

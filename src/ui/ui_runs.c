@@ -72,11 +72,28 @@ static void keep_named(const ui_request *r, stk_run_values *runs, uint32_t *n)
     *n = kept;
 }
 
+static bool needs_values(const ui_request *r)
+{
+    return stk_text_if_any(stk_ui_get(r, "sort")) != NULL ||
+           stk_text_if_any(stk_ui_get(r, "where")) != NULL;
+}
+
+void stk_ui_put_left(ui_request *r)
+{
+    char text[32];
+    uint32_t left = stk_ui_index_left(r->at->index);
+    if (needs_values(r) && left > 0) {
+        stk_buf_clear(&r->change);
+        stk_buf_text(&r->change, "of=now");
+        stk_buf_printf(&r->out, "<p class=\"dim\">%s runs are still to be read.</p>\n",
+                       stk_text_count(left, text, sizeof text));
+    }
+}
+
 int stk_ui_choose_runs(ui_request *r, stk_run_values **ret_runs, uint32_t *ret_n, stk_err *err)
 {
     const char *by = stk_text_if_any(stk_ui_get(r, "sort"));
-    bool needs_values = by != NULL || stk_text_if_any(stk_ui_get(r, "where")) != NULL;
-    STK_TRY(stk_ui_index_runs(r->at->index, needs_values, r->arena, ret_runs, ret_n, err));
+    STK_TRY(stk_ui_index_runs(r->at->index, needs_values(r), r->arena, ret_runs, ret_n, err));
     keep_named(r, *ret_runs, ret_n);
     STK_TRY(filter_runs(r, *ret_runs, ret_n, err));
     if (by == NULL || *ret_n == 0) {
@@ -367,6 +384,7 @@ int stk_ui_page_runs(ui_request *r, stk_err *err)
                  "<code>%s</code></div></header>\n",
                  stk_text_count(n, count, sizeof count), r->at->path);
     stk_ui_put_said(r);
+    stk_ui_put_left(r);
     if (rc < 0) {
         put_trouble(r, &why);
     }

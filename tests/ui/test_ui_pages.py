@@ -6,6 +6,7 @@ import html
 import json
 import re
 import socket
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import axe_playwright_python
 import pytest
 from cli_tools import PYTHON, Cli
 from pages import Browser, browser
+from stoker_binary import ROOT
 from ui_server import Ui
 from waiting import wait_for
 
@@ -54,6 +56,29 @@ def test_runs(cli: Cli, ui: Start) -> None:
     wrong = server.get("runs?where=nonsense")
     assert wrong.status == 200 and "isn’t NAME" in wrong.text.replace("&#39;", "’")
     assert server.get("runs?pipeline=other").text.count('name="run"') == 0
+
+
+@pytest.mark.slow
+def test_long_metrics(cli: Cli, ui: Start) -> None:
+    """A condition on more than is read at once is answered for what has been read, says what is left, and
+    holds for all in the end."""
+    lines = 'for i in $(seq 90000); do echo "{\\"loss\\": $i}"; done >> "$STOKER_METRICS"'
+    parameters = {"lr": {"type": "float", "default": 0.1}}
+    assert cli.run({"fit": {"run": lines}}, parameters=parameters).code == 0
+    sys.path.insert(0, str(ROOT / "bench"))
+    import many_runs
+
+    many_runs.copy_runs(cli.store, 59)
+    server = ui()
+    while True:
+        page = server.get("runs?where=fit.loss%3D90000").text
+        found, left = (
+            page.count('type="checkbox" name="run"'),
+            re.search(r"(\d+) runs are still", page),
+        )
+        assert found + int(left[1] if left else 0) == 60
+        if left is None:
+            return
 
 
 def test_curves_of_runs(cli: Cli, ui: Start) -> None:
