@@ -37,6 +37,25 @@ static const char *shown_text(const stk_json *value, stk_arena *arena)
     return stk_json_dump_in(value, arena);
 }
 
+static void set_range(const stk_metric *metric, stk_run_value *item)
+{
+    stk_metric_point points[STK_RUN_SHAPE];
+    item->has_range = isfinite(metric->min);
+    item->min = metric->min;
+    item->max = metric->max;
+    if (!item->has_range || item->min >= item->max) {
+        return;
+    }
+    uint32_t n = stk_metric_thin(metric, STK_RUN_SHAPE, points);
+    for (uint32_t i = 0; i < n; i++) {
+        double part =
+            points[i].value / (item->max - item->min) - item->min / (item->max - item->min);
+        if (isfinite(part)) {
+            item->shape[item->n_shape++] = (uint8_t)lround(MIN(MAX(part, 0), 1) * UINT8_MAX);
+        }
+    }
+}
+
 /* Adds `value` unless it is a list, a map, null or long. Of two with the same name the last counts.
  * `task` NULL: of the run; `name` NULL: the task's only, unnamed output. */
 static int add(reader *r, const stk_view_task *task, const char *name, const stk_json *value,
@@ -70,9 +89,7 @@ static int add(reader *r, const stk_view_task *task, const char *name, const stk
                           .is_number = stk_json_is_number(value),
                           .is_parameter = is_parameter};
     if (r->range != NULL) {
-        item.has_range = isfinite(r->range->min);
-        item.min = r->range->min;
-        item.max = r->range->max;
+        set_range(r->range, &item);
     }
     for (uint32_t i = 0; i < r->n; i++) {
         if (strcmp(r->items[i].name, full) == 0) {

@@ -10,16 +10,20 @@
 #include "base/err.h"
 #include "store/store.h"
 
+enum { STK_RUN_SHAPE = 20 }; /* points of the curve of a metric */
+
 typedef struct stk_run_value {
     const char *name;  /* "lr", "train.accuracy"; "train" of a step's only, unnamed output */
     const char *title; /* what people read and may type for the name: "fit[lr=0.1].accuracy" */
     const char *text;  /* for people */
     const char *json;  /* NULL: a column */
     double number;
+    double min, max;              /* with has_range */
+    uint8_t shape[STK_RUN_SHAPE]; /* its curve, thinned; 0 is `min` and 255 is `max` */
+    uint8_t n_shape;              /* 0: it has none */
+    bool has_range;               /* logged over time, and read with `ranges` */
     bool is_number;
     bool is_parameter;
-    bool has_range; /* logged over time, and read with `ranges` */
-    double min, max;
 } stk_run_value;
 
 typedef struct stk_run_values {

@@ -79,7 +79,7 @@ int stk_html_grown_artifacts(const page *p)
     STK_TRY(stk_err_if_null(all, p->err));
     STK_TRY(find_made(p, all, &n, keep));
     if (n > 0) {
-        stk_html_artifacts_open(p->out);
+        stk_html_artifacts_open(p->out, "Artifacts");
     }
     for (uint32_t i = 0; i < n; i++) {
         const made *one = &all[i];

@@ -57,7 +57,7 @@ int stk_html_metrics(const page *p, uint32_t i_task, uint32_t *n_shown);
 int stk_html_all_metrics(const page *p);
 /* The table of artifacts. `step` before the name, or NULL; `about`: a text for a value that has no
  * JSON, or NULL. */
-void stk_html_artifacts_open(stk_buf *out);
+void stk_html_artifacts_open(stk_buf *out, const char *heading);
 void stk_html_artifact_row(const page *p, const char *step, const stk_view_ref *ref,
                            const char *about);
 void stk_html_artifacts_close(stk_buf *out);

@@ -94,10 +94,11 @@ void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what)
     }
 }
 
-void stk_html_artifacts_open(stk_buf *out)
+void stk_html_artifacts_open(stk_buf *out, const char *heading)
 {
+    stk_html_panel_open(out, heading);
     stk_buf_text(out,
-                 "<section class=\"panel\"><h2>Artifacts</h2><div class=\"scroll\"><table "
+                 "<div class=\"scroll\"><table "
                  "class=\"artifacts\"><thead><tr><th>artifact</th><th>value</th><th>type</th>"
                  "<th class=\"num\">size</th><th class=\"num\">digest</th></tr></thead><tbody>\n");
 }
@@ -148,7 +149,7 @@ int stk_html_artifact_served(const stk_view_ref *ref, const char *store, stk_buf
     size_t room = MAX_PREVIEWS_BYTES;
     const stk_view_run run = {.store = store};
     const page p = {.run = &run, .served = true, .preview_room = &room, .out = out, .err = err};
-    stk_html_artifacts_open(out);
+    stk_html_artifacts_open(out, "Artifacts");
     stk_html_artifact_row(&p, NULL, ref, NULL);
     stk_html_artifacts_close(out);
     return 0;
@@ -169,7 +170,7 @@ int stk_html_artifacts(const page *p)
         STK_TRY(stk_html_details(p, i, &d));
         for (uint32_t k = 0; k < d.n_outputs; k++) {
             if (n++ == 0) {
-                stk_html_artifacts_open(p->out);
+                stk_html_artifacts_open(p->out, "Artifacts");
             }
             if (n <= MAX_ARTIFACTS) {
                 stk_html_artifact_row(p, task->name, &d.outputs[k], NULL);

@@ -153,49 +153,82 @@ static int metadata(const sheet *s)
     return 0;
 }
 
-static void artifact_row(const sheet *s, uint32_t n, const stk_view_ref *ref)
+/* The artifacts of one table, which the first row opens. `previews`: what the step's card says of
+ * them, by name; or NULL. */
+typedef struct artifact_list {
+    const char *heading;
+    const stk_json *previews;
+    uint32_t n, most;
+} artifact_list;
+
+static void artifact_row(const sheet *s, artifact_list *list, const stk_view_ref *ref)
 {
-    if (n == 0) {
-        stk_html_artifacts_open(s->p.out);
+    if (list->n++ == 0) {
+        stk_html_artifacts_open(s->p.out, list->heading);
     }
-    const char *about = stk_json_get_text(stk_json_get(s->card, "previews"), ref->name);
-    stk_html_artifact_row(&s->p, NULL, ref, about);
+    stk_html_artifact_row(&s->p, NULL, ref, stk_json_get_text(list->previews, ref->name));
 }
 
-static int grown_artifacts(const sheet *s, uint32_t *n)
+static void artifacts_end(const sheet *s, const artifact_list *list)
 {
-    stk_view_scope scope = {0};
-    STK_TRY(stk_view_get_scope(s->p.view, s->i_task, (uint32_t)MAX(s->rank, 0), s->p.arena, &scope,
-                               s->p.err));
-    for (uint32_t i = 0; i < scope.n && *n < MAX_ARTIFACTS; i++) {
+    if (list->n > 0) {
+        stk_html_artifacts_close(s->p.out);
+    }
+}
+
+/* Those of a scope; with `own` those that the task itself made. */
+static void scope_rows(const sheet *s, const stk_view_scope *scope, bool own, artifact_list *list)
+{
+    for (uint32_t i = 0; i < scope->n && list->n < list->most; i++) {
+        if (own && scope->items[i].task != s->i_task) {
+            continue;
+        }
         STK_ARENA_AUTO scratch = stk_arena_new(0);
-        const stk_json *json = stk_json_read(scratch, scope.items[i].ref);
-        const stk_view_ref ref = {.name = scope.items[i].name,
+        const stk_json *json = stk_json_read(scratch, scope->items[i].ref);
+        const stk_view_ref ref = {.name = scope->items[i].name,
                                   .digest = stk_json_get_text(json, "digest"),
                                   .format = stk_json_get_text(json, "format"),
                                   .type = stk_json_get_text(json, "type"),
                                   .size = stk_json_get_whole(json, "size", -1),
                                   .value = stk_json_dump_in(stk_json_get(json, "value"), scratch),
                                   .preview = stk_json_get_text(json, "preview")};
-        artifact_row(s, (*n)++, &ref);
+        artifact_row(s, list, &ref);
     }
-    return 0;
 }
 
 static int artifacts(const sheet *s)
 {
-    uint32_t n = 0;
     stk_view_details d;
+    artifact_list list = {"Artifacts", stk_json_get(s->card, "previews"), 0, MAX_ARTIFACTS};
     STK_TRY(stk_html_details(&s->p, s->i_task, &d));
     if (stk_view_grows(s->p.view)) {
-        STK_TRY(grown_artifacts(s, &n));
+        stk_view_scope scope = {0};
+        STK_TRY(stk_view_get_scope(s->p.view, s->i_task, (uint32_t)MAX(s->rank, 0), s->p.arena,
+                                   &scope, s->p.err));
+        scope_rows(s, &scope, false, &list);
         d.n_outputs = 0; /* the scope includes them */
     }
     for (uint32_t i = 0; i < d.n_outputs; i++) {
-        artifact_row(s, n++, &d.outputs[i]);
+        artifact_row(s, &list, &d.outputs[i]);
     }
-    if (n > 0) {
-        stk_html_artifacts_close(s->p.out);
+    artifacts_end(s, &list);
+    return 0;
+}
+
+/* What attempts before the last had made, the newest first. */
+static int earlier_artifacts(const sheet *s)
+{
+    uint32_t room = MAX_ARTIFACTS;
+    for (const stk_view_attempt *one = s->task->earlier; one != NULL; one = one->before) {
+        stk_view_scope scope = {0};
+        artifact_list list = {.most = room};
+        list.heading = stk_arena_printf(s->p.arena, "Artifacts of attempt %u", one->number);
+        STK_TRY(stk_err_if_null(list.heading, s->p.err));
+        STK_TRY(stk_view_attempt_scope(s->p.view, s->i_task, (uint32_t)MAX(s->rank, 0), one,
+                                       s->p.arena, &scope, s->p.err));
+        scope_rows(s, &scope, true, &list);
+        artifacts_end(s, &list);
+        room -= list.n;
     }
     return 0;
 }
@@ -287,8 +320,10 @@ static int logs(const sheet *s)
 
 typedef int (*part)(const sheet *s);
 /* The parts of a page, by the card's type. */
-static const part all_parts[] = {head,     tiles, notes, components, parameters, artifacts, metrics,
-                                 metadata, graph, code,  resources,  curves,     logs,      NULL};
+static const part all_parts[] = {
+    head,    tiles,    notes, components, parameters, artifacts, earlier_artifacts,
+    metrics, metadata, graph, code,       resources,  curves,    logs,
+    NULL};
 static const part blank_parts[] = {head, notes, components, NULL};
 static const part device_parts[] = {head, tiles, resources, curves, NULL};
 

@@ -73,6 +73,7 @@ static int put_comparison(ui_request *r, const stk_compare_ask *ask, stk_err *er
     STK_TRY(stk_compare_make(ask, &compare, err));
     put_head(r, "Runs side by side");
     stk_buf_printf(&r->out, "<div class=\"meta\">%u runs</div></header>\n", ask->n);
+    stk_ui_put_left(r);
     stk_compare_verdict(compare, &r->out);
     return stk_compare_html(compare, &r->out, err);
 }

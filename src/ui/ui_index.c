@@ -5,14 +5,24 @@
 #include <string.h>
 #include <sys/param.h>
 
+#include "base/json.h"
 #include "base/map.h"
 #include "base/text.h"
 #include "sys/clock.h"
+#include "sys/file.h"
 #include "ui/ui_private.h"
 
-enum { PIECE_MS = 8, SEARCH_MS = 100, LIVE_MS = 1000, TASKS_MAX = 500, USES_MAX = 5000 };
+enum {
+    PIECE_MS = 8,
+    READ_MS = 1000,
+    READ_LEAST = 20,
+    SEARCH_MS = 100,
+    LIVE_MS = 1000,
+    TASKS_MAX = 500,
+    USES_MAX = 5000
+};
 
-/* What is known of one run. Texts lie in the block behind the items. */
+/* What is known of one run. Texts lie in the block behind the items, names in `names`. */
 typedef struct entry {
     char id[40];
     stk_run_value *values; /* NULL: not read; a block by malloc */
@@ -32,6 +42,8 @@ struct ui_index {
     entry **entries;
     uint32_t n, cap;
     stk_map by_id;
+    stk_map names;    /* of values, tasks and outputs: runs have mostly the same ones */
+    stk_arena *texts; /* of `names` */
     stk_arena *arena; /* of `rows` */
     stk_run_row *rows;
     uint32_t n_rows, n_live;
@@ -55,36 +67,48 @@ static const char *keep_text(char **at, const char *text)
     return copy;
 }
 
+/* The one copy of a name; NULL: no memory. */
+static const char *keep_name(ui_index *index, const char *name)
+{
+    uint64_t at = 0;
+    if (stk_map_get(&index->names, name, &at)) {
+        return (const char *)(uintptr_t)at;
+    }
+    const char *copy = stk_arena_dup(index->texts, name);
+    if (copy == NULL || stk_map_put(&index->names, copy, (uintptr_t)copy) < 0) {
+        return NULL;
+    }
+    return copy;
+}
+
 static size_t length_of(const char *text)
 {
     return text == NULL ? 0 : strlen(text) + 1;
 }
 
-/* The title, if it isn't the name. */
-static const char *title_of(const stk_run_value *value)
-{
-    return stk_text_same(value->title, value->name) ? NULL : value->title;
-}
-
-static int keep_values(entry *e, const stk_run_values *from)
+static int keep_values(ui_index *index, entry *e, const stk_run_values *from)
 {
     size_t bytes = ((size_t)from->n + 1) * sizeof *e->values;
     for (uint32_t i = 0; i < from->n; i++) {
-        bytes += length_of(from->items[i].name) + length_of(from->items[i].text) +
-                 length_of(title_of(&from->items[i]));
+        bytes += length_of(from->items[i].text);
     }
-    stk_run_value *block = calloc(1, bytes);
+    STK_TEXT_AUTO owned = calloc(1, bytes);
+    stk_run_value *block = (stk_run_value *)(void *)owned;
     if (block == NULL) {
         return STK_E_NOMEM;
     }
     char *at = (char *)&block[from->n + 1];
     for (uint32_t i = 0; i < from->n; i++) {
         block[i] = from->items[i];
-        block[i].name = keep_text(&at, from->items[i].name);
-        block[i].title = stk_text_or(keep_text(&at, title_of(&from->items[i])), block[i].name);
+        block[i].name = keep_name(index, from->items[i].name);
+        block[i].title = keep_name(index, stk_text_or(from->items[i].title, from->items[i].name));
         block[i].text = keep_text(&at, from->items[i].text);
         block[i].json = NULL;
+        if (block[i].name == NULL || block[i].title == NULL) {
+            return STK_E_NOMEM;
+        }
     }
+    owned = NULL;
     free(e->values);
     e->values = block;
     e->n_values = from->n;
@@ -98,7 +122,7 @@ static int read_entry(ui_index *index, entry *e, stk_err *err)
     int64_t last = stk_store_last_event(index->store, e->id);
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_runs_read_ranges(index->store, &index->rows[e->i_row], 1, arena, &values, err));
-    if (keep_values(e, values) < 0) {
+    if (keep_values(index, e, values) < 0) {
         return stk_err_nomem(err);
     }
     if (last != e->last_event) {
@@ -192,10 +216,14 @@ int stk_ui_index_runs(ui_index *index, bool all, stk_arena *arena, stk_run_value
     STK_TRY(list_runs(index, err));
     stk_run_values *runs = stk_arena_array(arena, (size_t)index->n_rows + 1, sizeof *runs);
     STK_TRY(stk_err_if_null(runs, err));
+    int64_t end = stk_clock_mono_ms(&stk_clock_real) + READ_MS;
+    uint32_t n_read = 0;
     for (uint32_t i = 0; i < index->n_rows; i++) {
         entry *e = entry_of(index, index->rows[i].id);
-        if (all && is_stale(index, e, false)) {
+        if (all && is_stale(index, e, false) &&
+            (n_read < READ_LEAST || stk_clock_mono_ms(&stk_clock_real) < end)) {
             STK_TRY(read_entry(index, e, err));
+            n_read++;
         }
         runs[i] = (stk_run_values){&index->rows[i], e->values, e->n_values};
     }
@@ -255,6 +283,20 @@ static int add_use(use_list *all, ui_use_kind kind, const char *digest, const ch
     return 0;
 }
 
+/* What a task of a flow says that it loaded. */
+static int add_loaded(use_list *all, const stk_view_task *task)
+{
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    const stk_json *loaded = stk_json_get(stk_json_read(scratch, task->end_data), "inputs");
+    for (uint32_t i = 0; i < stk_json_n_members(loaded) && all->n < USES_MAX; i++) {
+        const char *digest = stk_json_text(stk_json_value(loaded, i));
+        if (digest != NULL) {
+            STK_TRY(add_use(all, UI_USED, digest, task->label, stk_json_key(loaded, i)->text));
+        }
+    }
+    return 0;
+}
+
 static int add_task_uses(use_list *all, const stk_view *view, uint32_t i_task)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
@@ -270,6 +312,9 @@ static int add_task_uses(use_list *all, const stk_view *view, uint32_t i_task)
             STK_TRY(add_use(all, kind, d.outputs[i].digest, task->label, d.outputs[i].name));
         }
     }
+    if (stk_view_grows(view)) {
+        return add_loaded(all, task);
+    }
     for (uint32_t i = 0; i < d.n_inputs && all->n < USES_MAX && task->started_ms > 0; i++) {
         if (d.inputs[i].digest != NULL) {
             STK_TRY(add_use(all, UI_USED, d.inputs[i].digest, task->label, d.inputs[i].from));
@@ -278,14 +323,14 @@ static int add_task_uses(use_list *all, const stk_view *view, uint32_t i_task)
     return 0;
 }
 
-static int keep_uses(entry *e, const use_list *from)
+static int keep_uses(ui_index *index, entry *e, const use_list *from)
 {
     size_t bytes = ((size_t)from->n + 1) * sizeof *e->uses;
     for (uint32_t i = 0; i < from->n; i++) {
-        bytes += length_of(from->items[i].digest) + length_of(from->items[i].task) +
-                 length_of(from->items[i].name);
+        bytes += length_of(from->items[i].digest);
     }
-    ui_use *block = calloc(1, bytes);
+    STK_TEXT_AUTO owned = calloc(1, bytes);
+    ui_use *block = (ui_use *)(void *)owned;
     if (block == NULL) {
         return STK_E_NOMEM;
     }
@@ -293,9 +338,13 @@ static int keep_uses(entry *e, const use_list *from)
     for (uint32_t i = 0; i < from->n; i++) {
         block[i] = from->items[i];
         block[i].digest = keep_text(&at, from->items[i].digest);
-        block[i].task = keep_text(&at, from->items[i].task);
-        block[i].name = keep_text(&at, from->items[i].name);
+        block[i].task = keep_name(index, from->items[i].task);
+        block[i].name = keep_name(index, from->items[i].name);
+        if (block[i].task == NULL || block[i].name == NULL) {
+            return STK_E_NOMEM;
+        }
     }
+    owned = NULL;
     free(e->uses);
     e->uses = block;
     e->n_uses = from->n;
@@ -314,7 +363,7 @@ static int read_uses(ui_index *index, entry *e)
             (void)add_task_uses(&all, view, i);
         }
     }
-    return keep_uses(e, &all);
+    return keep_uses(index, e, &all);
 }
 
 static bool is_asked_use(const ui_use *use, const char *digest, const char *task)
@@ -413,6 +462,7 @@ int stk_ui_index_open(stk_ui *ui, stk_store *store, ui_index **ret, stk_err *err
     index->ui = ui;
     index->store = store;
     STK_TRY(stk_err_if_null(index->arena = stk_arena_new(0), err));
+    STK_TRY(stk_err_if_null(index->texts = stk_arena_new(0), err));
     return stk_err_if_null(index->idle = evtimer_new(ui->base, on_idle, index), err);
 }
 
@@ -428,6 +478,8 @@ void stk_ui_index_close(ui_index *index)
     }
     free(index->entries);
     stk_map_done(&index->by_id);
+    stk_map_done(&index->names);
+    stk_arena_free(index->texts);
     stk_arena_free(index->arena);
     if (index->idle != NULL) {
         event_free(index->idle);

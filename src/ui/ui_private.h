@@ -109,7 +109,7 @@ void stk_ui_connection_asked(stk_ui *ui, struct evhttp_request *http);
 int stk_ui_index_open(stk_ui *ui, stk_store *store, ui_index **ret, stk_err *err);
 void stk_ui_index_close(ui_index *index);
 /* All runs, newest first, in the request's arena; they and their texts stay valid until the next
- * request. With `all`, all have values; else those that were read before. */
+ * request. With `all`, reads values for a second; what is left is read while nobody asks. */
 int stk_ui_index_runs(ui_index *index, bool all, stk_arena *arena, stk_run_values **ret_runs,
                       uint32_t *ret_n, stk_err *err);
 uint32_t stk_ui_index_left(const ui_index *index); /* runs without values so far */
@@ -166,6 +166,8 @@ int stk_ui_page_act(ui_request *r, stk_err *err);
 /* The runs that the query's filter leaves, in its order, as stk_ui_index_runs has them.
  * STK_E_USAGE: the filter can't be read. */
 int stk_ui_choose_runs(ui_request *r, stk_run_values **ret_runs, uint32_t *ret_n, stk_err *err);
+/* Says how many runs that filter hasn't seen yet, and has the page come again. */
+void stk_ui_put_left(ui_request *r);
 /* Loads the run that the query names; the caller frees the view. */
 int stk_ui_load_run(ui_request *r, stk_view **ret_view, stk_err *err);
 /* The task of that run that the query names. */

@@ -72,11 +72,28 @@ static void keep_named(const ui_request *r, stk_run_values *runs, uint32_t *n)
     *n = kept;
 }
 
+static bool needs_values(const ui_request *r)
+{
+    return stk_text_if_any(stk_ui_get(r, "sort")) != NULL ||
+           stk_text_if_any(stk_ui_get(r, "where")) != NULL;
+}
+
+void stk_ui_put_left(ui_request *r)
+{
+    char text[32];
+    uint32_t left = stk_ui_index_left(r->at->index);
+    if (needs_values(r) && left > 0) {
+        stk_buf_clear(&r->change);
+        stk_buf_text(&r->change, "of=now");
+        stk_buf_printf(&r->out, "<p class=\"dim\">%s runs are still to be read.</p>\n",
+                       stk_text_count(left, text, sizeof text));
+    }
+}
+
 int stk_ui_choose_runs(ui_request *r, stk_run_values **ret_runs, uint32_t *ret_n, stk_err *err)
 {
     const char *by = stk_text_if_any(stk_ui_get(r, "sort"));
-    bool needs_values = by != NULL || stk_text_if_any(stk_ui_get(r, "where")) != NULL;
-    STK_TRY(stk_ui_index_runs(r->at->index, needs_values, r->arena, ret_runs, ret_n, err));
+    STK_TRY(stk_ui_index_runs(r->at->index, needs_values(r), r->arena, ret_runs, ret_n, err));
     keep_named(r, *ret_runs, ret_n);
     STK_TRY(filter_runs(r, *ret_runs, ret_n, err));
     if (by == NULL || *ret_n == 0) {
@@ -180,6 +197,19 @@ static void put_column(ui_request *r, const char *name, const char *title, const
     stk_html_put(&r->out, "%s%s</a></th>", title, mark);
 }
 
+/* The curve of a metric, as high as its own least and greatest values are apart. */
+static void put_shape(stk_buf *out, const stk_run_value *value)
+{
+    stk_buf_text(out,
+                 "<svg class=\"spark\" viewBox=\"0 0 120 40\" aria-hidden=\"true\"><path d=\"");
+    for (uint32_t i = 0; i < value->n_shape; i++) {
+        stk_buf_char(out, "ML"[i > 0]);
+        stk_buf_printf(out, "%u %d", i * 120 / (value->n_shape - 1u),
+                       38 - value->shape[i] * 36 / UINT8_MAX);
+    }
+    stk_buf_text(out, "\"/></svg>");
+}
+
 static void put_value_cell(ui_request *r, const stk_run_values *run, const char *name)
 {
     stk_run_value value = {0};
@@ -191,6 +221,9 @@ static void put_value_cell(ui_request *r, const stk_run_values *run, const char 
     if (value.has_range && value.min < value.max) {
         stk_buf_printf(&r->out, "<br/><span class=\"dim range\">%.4g … %.4g</span>", value.min,
                        value.max);
+    }
+    if (value.n_shape > 1) {
+        put_shape(&r->out, &value);
     }
     stk_buf_text(&r->out, "</td>");
 }
@@ -351,6 +384,7 @@ int stk_ui_page_runs(ui_request *r, stk_err *err)
                  "<code>%s</code></div></header>\n",
                  stk_text_count(n, count, sizeof count), r->at->path);
     stk_ui_put_said(r);
+    stk_ui_put_left(r);
     if (rc < 0) {
         put_trouble(r, &why);
     }

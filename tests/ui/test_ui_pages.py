@@ -6,6 +6,8 @@ import html
 import json
 import re
 import socket
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +16,9 @@ from urllib.parse import quote
 
 import axe_playwright_python
 import pytest
-from cli_tools import Cli
+from cli_tools import PYTHON, Cli
 from pages import Browser, browser
+from stoker_binary import ROOT
 from ui_server import Ui
 from waiting import wait_for
 
@@ -53,6 +56,42 @@ def test_runs(cli: Cli, ui: Start) -> None:
     wrong = server.get("runs?where=nonsense")
     assert wrong.status == 200 and "isn’t NAME" in wrong.text.replace("&#39;", "’")
     assert server.get("runs?pipeline=other").text.count('name="run"') == 0
+
+
+@pytest.mark.slow
+def test_long_metrics(cli: Cli, ui: Start) -> None:
+    """A condition on more than is read at once is answered for what has been read, says what is left, and
+    holds for all in the end."""
+    lines = 'for i in $(seq 90000); do echo "{\\"loss\\": $i}"; done >> "$STOKER_METRICS"'
+    parameters = {"lr": {"type": "float", "default": 0.1}}
+    assert cli.run({"fit": {"run": lines}}, parameters=parameters).code == 0
+    sys.path.insert(0, str(ROOT / "bench"))
+    import many_runs
+
+    many_runs.copy_runs(cli.store, 59)
+    server = ui()
+    while True:
+        page = server.get("runs?where=fit.loss%3D90000").text
+        found, left = (
+            page.count('type="checkbox" name="run"'),
+            re.search(r"(\d+) runs are still", page),
+        )
+        assert found + int(left[1] if left else 0) == 60
+        if left is None:
+            return
+
+
+def test_curves_of_runs(cli: Cli, ui: Start) -> None:
+    """Each metric that was logged over time is a small curve in its run's row, between its own extremes."""
+    logged = {"flat": [5, 5, 5], "falls": [8, 4, 0], "broken": ['"nan"', 1, 3, 2], "once": [7]}
+    lines = [f'{{"{name}": {one}}}' for name, values in logged.items() for one in values]
+    words = "\n".join(f"echo '{line}' >> \"$STOKER_METRICS\"" for line in lines)
+    assert cli.run({"fit": {"run": words}}).code == 0
+    page = ui().get("runs").text
+    assert re.findall(r'class="spark"[^>]*><path d="([^"]*)"', page) == [
+        "M0 2L60 20L120 38",
+        "M0 38L60 2L120 20",
+    ]
 
 
 def test_across(cli: Cli, ui: Start) -> None:
@@ -108,6 +147,90 @@ def test_artifact(cli: Cli, ui: Start) -> None:
     digest = done.steps["make"]["outputs"]["x"]["digest"]
     page = ui().get(f"artifact?digest={digest}").text
     assert "made by" in page and "used by" in page and "Made with it" in page
+
+
+FLOW = """
+    from stoker.flow import FlowSpec, retry, step
+
+    class F(FlowSpec):
+        @step
+        def start(self):
+            self.items = ["left", "right"]
+            self.unread = "nobody looks at this"
+            self.next(self.work, foreach="items")
+
+        @retry(times=1, minutes_between_retries=0)
+        @step
+        def work(self):
+            from stoker.flow import current
+
+            self.made = f"{self.input} by attempt {current.retry_count}"
+            if self.input == "left" and current.retry_count == 0:
+                self.half = "half of it"
+                raise ValueError("not yet")
+            self.next(self.join)
+
+        @step
+        def join(self, inputs):
+            self.both = [one.made for one in inputs]
+            self.next(self.end)
+
+        @step
+        def end(self):
+            self.last = len(self.both)
+
+    if __name__ == "__main__":
+        F()
+"""
+
+
+@pytest.fixture
+def flow(cli: Cli) -> Cli:
+    cli.write("flow.py", textwrap.dedent(FLOW))
+    done = cli("run", "-q", "--python", PYTHON, "flow.py")
+    assert done.code == 0, done.err
+    return cli
+
+
+def digest_on(page: str, name: str) -> str:
+    found = re.search(rf'artifact\?digest=(\w+)">{name}<', page)
+    assert found is not None, name
+    return found[1]
+
+
+def test_artifact_of_flow(flow: Cli, ui: Start) -> None:
+    """What a step loaded, by its own name or that of a join's input; what it only could see isn't used."""
+    server = ui()
+
+    def parts(task: str, name: str) -> list[str]:
+        """Who made and used an artifact; what it is made from; what is made with it."""
+        digest = digest_on(server.get(f"task?run=latest&task={task}").text, name)
+        page = server.get(f"artifact?digest={digest}").text
+        found = [page.partition(f"<h2>{title}</h2>")[2].partition("</section>")[0]
+                 for title in ("Made and used", "Made from", "Made with it")]  # fmt: skip
+        return [re.sub(r"<[^>]*>", " ", one) for one in found]
+
+    used, up, down = parts("work/2", "made")
+    assert "made by" in used and re.search(r"used by\s+join/4\s+work/2.made", used), used
+    assert "items of start" in up and "both" in down, (up, down)
+    used, up, down = parts("join", "both")
+    assert re.search(r"used by\s+end/5\s+both", used), used
+    assert "work/2.made" in up and "work/3.made" in up and "last" in down, (up, down)
+    used, _, down = parts("start", "unread")
+    assert "made by" in used and "used by" not in used and down == ""
+    used, _, down = parts("start", "items")
+    assert used.count("used by") == 2 and "made" in down
+
+
+def test_earlier_attempts(flow: Cli, ui: Start) -> None:
+    """A task shows what its attempts before the last had made, without what they had inherited."""
+    server = ui()
+    page = server.get("task?run=latest&task=work/2").text
+    last, _, first = page.partition("<h2>Artifacts of attempt 1</h2>")
+    first = first.partition("</section>")[0]
+    assert "left by attempt 1" in last and "half of it" not in last
+    assert "left by attempt 0" in first and "half of it" in first and "unread" not in first
+    assert "Artifacts of attempt" not in server.get("task?run=latest&task=work/3").text
 
 
 def links_of(page: str) -> set[str]:
@@ -230,27 +353,59 @@ FAULTS = """() => {
 }"""
 
 
+def tab_to(page: Any, text: str, key: str = "Enter") -> None:
+    """Tab to what has this text or label, and press the key there; what has the focus is seen to have it."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        found = page.evaluate(
+            "(e => [e.ariaLabel || e.textContent.trim(), e.matches(':focus-visible')])(document.activeElement)"
+        )
+        if found[0] == text:
+            assert found[1], text
+            page.keyboard.press(key)
+            return
+    raise AssertionError(f"Tab never reaches {text!r}")
+
+
 def test_keyboard(cli: Cli, ui: Start, chromium: Browser) -> None:
     """From the address to a run and its task by Tab and Enter alone."""
     cli.run({"only": {"run": "true"}})
     run = run_id(cli)
     page, _, _ = look(chromium, ui().url)
 
-    def go_to(text: str) -> None:
-        for _ in range(60):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.textContent.trim()") == text:
-                page.keyboard.press("Enter")
-                return
-        raise AssertionError(f"Tab never reaches {text!r}")
-
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
-    go_to(run)
+    tab_to(page, run)
     page.wait_for_url("**/run?*")
-    go_to("only")
+    tab_to(page, "only")
     page.wait_for_url("**/task?*")
     assert page.inner_text("h1") == "only"
+    page.close()
+
+
+def test_keyboard_across(cli: Cli, ui: Start, chromium: Browser) -> None:
+    """By Tab, Space and Enter alone: two runs are marked and compared, and a step is seen over its runs."""
+    for lr in (0.1, 0.2, 0.3):
+        steps = {"fit": {"run": f'echo \'{{"loss": {1 - lr}}}\' >> "$STOKER_METRICS"'}}
+        assert cli.run(steps, parameters={"lr": {"type": "float", "default": lr}}).code == 0
+    runs = [one["run"] for one in cli.json("runs")]
+    page, _, wrong = look(chromium, ui().url)
+    for run in runs[:2]:
+        tab_to(page, f"compare run {run}", "Space")
+    tab_to(page, "Compare the marked runs")
+    page.wait_for_url("**/compare?*")
+    shown = page.inner_text("main")
+    assert runs[0] in shown and runs[1] in shown and runs[2] not in shown
+    tab_to(page, runs[1])
+    page.wait_for_url(f"**/run?run={runs[1]}")
+    tab_to(page, "fit")
+    page.wait_for_url("**/task?*")
+    tab_to(page, "this step over its runs")
+    page.wait_for_url("**/steps?*")
+    assert all(run in page.inner_text("main") for run in runs)
+    tab_to(page, runs[2])
+    page.wait_for_url(f"**/run?run={runs[2]}")
+    assert wrong == []
     page.close()
 
 

@@ -15,17 +15,27 @@ from .exception import (
 
 _IMMUTABLE = (int, float, str, bytes, bool, type(None), complex, range, frozenset)
 _NOTHING = object()
+_MOST_USED = 500  # names of used artifacts in a result
 
 
 class Given:
-    """The run's data for all its tasks: parameters, the store. A task and its inputs share it."""
+    """The run's data for all its tasks: parameters, the store. A task and its inputs share it.
 
-    __slots__ = ("inputs", "store", "values")
+    ``used`` has the digests of the artifacts that they have loaded, by name.
+    """
+
+    __slots__ = ("inputs", "store", "used", "values")
 
     def __init__(self, inputs: Dict[str, Any], store: str) -> None:
         self.inputs = inputs
         self.store = store
         self.values: Dict[str, Any] = {}
+        self.used: Dict[str, str] = {}
+
+    def use(self, name: str, ref: Dict[str, Any]) -> None:
+        """Note that the task has loaded an artifact."""
+        if "digest" in ref and len(self.used) < _MOST_USED:
+            self.used[name] = ref["digest"]
 
     def located(self, ref: Dict[str, Any]) -> Dict[str, Any]:
         """An artifact of ``task.json``, with the path from its digest."""
@@ -104,7 +114,16 @@ class Scope:
         except _artifact.LoadError as bad:
             raise _artifact.LoadError(f"artifact '{name}': {bad}") from bad
         self.values[name] = value
+        self.given.use(self._full(name), ref)
         return value
+
+    def _full(self, name: str) -> str:
+        """The name of an artifact among those of all inputs of a join: ``work/3.x``."""
+        if self.parent is None:
+            return name
+        rank = self.parent.get("rank")
+        node = f"_node_{rank}" if rank else ""
+        return f"{self.parent['step']}/{self.parent['task']}{node}.{name}"
 
     def _lacks(self, name: str) -> str:
         text = f"step '{self.step}' has no artifact '{name}'"
@@ -124,7 +143,9 @@ class Scope:
             if one.var in self.given.inputs:
                 value = _artifact.load(self.given.inputs[one.var])
             elif one.var in self.names:
-                value = _artifact.load(self.given.located(self.refs[self.names[one.var]]))
+                ref = self.refs[self.names[one.var]]
+                value = _artifact.load(self.given.located(ref))
+                self.given.use(one.var, ref)
             else:
                 value = None
             values[one.var] = one.load(value)
@@ -167,6 +188,7 @@ class Scope:
         ref, index = frame.get("items") or frame.get("list"), frame["index"]
         if ref is None:
             return None
+        self.given.use(f"items of {frame['step']}", frame.get("list") or ref)
         ref = self.given.located(ref)
         if ref.get("format") == "items":
             from ..materializers import _items

@@ -313,7 +313,7 @@ def _fixed(cls: Any) -> FrozenSet[str]:
 
 
 def store(running: Running) -> None:
-    """Store outputs; set ``outputs``, ``dropped`` and ``next`` of the result."""
+    """Store outputs; set ``outputs``, ``dropped``, ``inputs`` and ``next`` of the result."""
     result = running.attempt.result
     following = _following(running)
     folder = folder_of(running)
@@ -324,6 +324,8 @@ def store(running: Running) -> None:
     result["outputs"] = running.entries
     if running.scope.dropped:
         result["dropped"] = running.scope.dropped
+    if running.scope.given.used:
+        result["inputs"] = running.scope.given.used
     if following is not None:
         items = following.pop("values", None)
         if items is not None:

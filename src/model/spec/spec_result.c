@@ -15,6 +15,7 @@ enum {
     T_STATUS,
     T_OUTPUTS,
     T_DROPPED,
+    T_INPUTS,
     T_NEXT,
     T_METADATA,
     T_OUTPUT_METADATA,
@@ -33,6 +34,7 @@ static const char *const top_keys[T_N] = {
     [T_STATUS] = "status",
     [T_OUTPUTS] = "outputs",
     [T_DROPPED] = "dropped",
+    [T_INPUTS] = "inputs",
     [T_NEXT] = "next",
     [T_METADATA] = "metadata",
     [T_OUTPUT_METADATA] = "output_metadata",
@@ -454,11 +456,28 @@ static int read_status(stk_spec_reader *r, const stk_json *root, const stk_json 
     return 0;
 }
 
+static int read_inputs(stk_spec_reader *r, const stk_json *map, stk_result *result)
+{
+    STK_TRY(read_object(r, map, "inputs", &result->inputs));
+    if (map->n > STK_LIMIT_OUTPUTS) {
+        return stk_spec_fail_code(r, STK_E_LIMIT, map, "%u inputs; %d is the limit",
+                                  (unsigned)map->n, STK_LIMIT_OUTPUTS);
+    }
+    for (uint32_t i = 0; i < map->n; i++) {
+        const char *digest = NULL;
+        STK_TRY(read_digest(r, stk_json_value(map, i), "digest", &digest));
+    }
+    return 0;
+}
+
 /* Reads all keys that don't depend on the outputs. */
 static int read_rest(stk_spec_reader *r, const stk_json *const nodes[T_N], stk_result *result)
 {
     if (nodes[T_METADATA] != NULL) {
         STK_TRY(read_object(r, nodes[T_METADATA], "metadata", &result->metadata));
+    }
+    if (nodes[T_INPUTS] != NULL) {
+        STK_TRY(read_inputs(r, nodes[T_INPUTS], result));
     }
     if (nodes[T_SEEN] != NULL) {
         STK_TRY(read_seen(r, nodes[T_SEEN], result));

@@ -68,6 +68,7 @@ typedef struct stk_result {
     uint32_t n_outputs;
     const char *const *dropped; /* names of inherited artifacts that the task deleted */
     uint32_t n_dropped;
+    const char *inputs; /* JSON {name: digest} of the artifacts that it loaded, or NULL */
     const char *const *next_steps; /* names of the chosen steps; none: not given */
     uint32_t n_next_steps;
     int64_t next_n;                      /* width of its foreach, or ranks; -1: not given */

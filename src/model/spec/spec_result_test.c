@@ -72,6 +72,8 @@ static void test_refusals(void **state)
          "r.json:1: output 'm' needs exactly one of 'path', 'value' and 'artifact'"},
         {OK ",\"dropped\":[\"a/b\"]}", STK_E_SPEC,
          "r.json:1: output 'a/b': a name is made of letters, digits and _ . -"},
+        {OK ",\"inputs\":{\"x\":\"ab\"}}", STK_E_SPEC,
+         "r.json:1: 'digest' must be 64 lower-case hex digits, not 'ab'"},
         {OK ",\"next\":{\"n\":-1}}", STK_E_SPEC,
          "r.json:1: 'next.n' is -1; it must be between 0 and 2147483647"},
         {OK ",\"next\":{\"step\":[]}}", STK_E_SPEC,
@@ -210,10 +212,10 @@ static void test_size(void **state)
 static void test_next(void **state)
 {
     (void)state;
-    static const char text[] =
-        OK ",\"outputs\":{\"x\":{\"value\":1},\"y\":{\"artifact\":\"" HEX
-           "\"}},\"dropped\":[\"z\"],\"next\":{\"steps\":[\"work\"],\"n\":12,\"items\":{"
-           "\"path\":\"out/.items\",\"format\":\"items\"}}}";
+    static const char text[] = OK ",\"outputs\":{\"x\":{\"value\":1},\"y\":{\"artifact\":\"" HEX
+                                  "\"}},\"dropped\":[\"z\"],\"inputs\":{\"w\":\"" HEX
+                                  "\"},\"next\":{\"steps\":[\"work\"],\"n\":12,\"items\":{"
+                                  "\"path\":\"out/.items\",\"format\":\"items\"}}}";
     stk_arena *arena = stk_arena_new(0);
     stk_result result;
     stk_err err = {0};
@@ -224,6 +226,7 @@ static void test_next(void **state)
     assert_null(result.outputs[0].artifact);
     assert_int_equal(result.n_dropped, 1);
     assert_string_equal(result.dropped[0], "z");
+    assert_string_equal(result.inputs, "{\"w\":\"" HEX "\"}");
     assert_int_equal(result.n_next_steps, 1);
     assert_string_equal(result.next_steps[0], "work");
     assert_int_equal(result.next_n, 12);

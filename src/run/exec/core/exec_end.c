@@ -81,9 +81,13 @@ static void put_warnings(stk_exec *x, const exec_ending *e, stk_buf *buf)
 static void put_success(stk_exec *x, const exec_ending *e, const exec_made *made, stk_buf *buf)
 {
     const exec_task *t = &x->tasks[e->task];
+    const char *inputs = t->inputs;
+    if (inputs == NULL && e->has_result) {
+        inputs = e->result.inputs;
+    }
     stk_json_open(buf, NULL, '{');
     stk_exec_put_made(x, made, buf);
-    stk_json_put_known_raw(buf, "inputs", t->inputs);
+    stk_json_put_known_raw(buf, "inputs", inputs);
     if (is_for_cache(x, e)) { /* an engine that takes over the run finds the entry by it */
         stk_json_put_text(buf, "key", t->key);
     }
