@@ -53,7 +53,6 @@ def left(project: Project) -> list[Path]:
     return [p for p in (project.folder.parent / "share").glob("runs/*/live/**/*") if p.is_file()]
 
 
-@pytest.mark.tsan
 def test_seen_while_it_runs(project: Project, training: Training) -> None:
     project.env |= {"STOKER_TRACKERS": "tensorboard", "STOKER_PYTHON": sys.executable}
     engine = project.begin("run", "--with", "prod", training.document)
@@ -96,6 +95,7 @@ def test_by_s3(project: Project, training: Training, on_s3: DriveS3) -> None:
     assert not any("/live/" in key for key in on_s3.objects("runs/"))
 
 
+@pytest.mark.tsan
 def test_resumed(project: Project, training: Training) -> None:
     engine = project.begin("run", "--with", "prod", training.document)
     training.wait_until(1)
