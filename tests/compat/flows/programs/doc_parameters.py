@@ -7,7 +7,6 @@
 
 import json
 import os
-from datetime import datetime
 
 from metaflow import FlowSpec, IncludeFile, JSONType, Parameter, current, step
 

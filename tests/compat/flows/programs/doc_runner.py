@@ -54,7 +54,7 @@ class F(FlowSpec):
         for words in ({"beta": 1}, {"alpha": "text"}, {"max_workers": "many"}):
             try:
                 self.refused.append(runner.run(**words).status)
-            except Exception as bad:
+            except Exception:
                 self.refused.append("refused")
         runner.cleanup()
         self.next(self.end)
