@@ -54,6 +54,26 @@ def test_it_tells_what_zenml_tells(tmp_path: Path, name: str) -> None:
     assert wrong == set(DIFFERENCES.get(name, {})), f"theirs | ours\n{told}"
 
 
+@needs_engine
+def test_a_step_finds_what_its_own_run_has_made(tmp_path: Path) -> None:
+    """Also while the program that began the run hasn't told the model's version of it."""
+    known = '    fact("of this run"'
+    never = "    from stoker._zen.models import ModelVersionResponse as Version\n"
+    never += "    Version.link_run = lambda *_: None\n"
+    text = (PROGRAMS / "lazy.py").read_text()
+    (tmp_path / "lazy.py").write_text(text.replace(known, never + known))
+    (tmp_path / "facts.py").write_text((PROGRAMS / "facts.py").read_text())
+    done = subprocess.run(
+        [str(engine()), "compat", "--", sys.executable, "lazy.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path / ".stoker", XDG_CONFIG_HOME=str(tmp_path / "config")),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert facts_of(done.stdout) == RECORDED["lazy"]["facts"], done.stderr
+
+
 def test_values_of_large_libraries_come_back_as_in_zenml() -> None:
     """Recorded on both sides by hand: CI hasn't polars, XGBoost, LightGBM and datasets."""
     told = json.loads((DATA / "large.json").read_text())

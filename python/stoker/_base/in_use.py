@@ -27,11 +27,11 @@ def use(folder: str) -> Optional[int]:
         return None
     import fcntl
 
-    for take in (lambda: fcntl.flock(fd, fcntl.LOCK_SH), lambda: os.utime(fd)):
-        try:
-            take()
-        except OSError:  # the file system has no locks, or another user made it
-            pass
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        os.utime(fd)
+    except OSError:  # the file system has no locks, or another user made it
+        pass
     if os.fstat(fd).st_nlink == 0:  # it was being removed
         os.close(fd)
         return None

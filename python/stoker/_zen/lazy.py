@@ -70,10 +70,14 @@ class LazyMetadata:
 
 
 def _come_of_model(given: Dict[str, Any]) -> Any:
+    from .._worker.context import get_step_context
     from . import models
 
     model = models.get_model_exactly(given["model"])
     version = models.get_model_version_exactly(model, given.get("version"))
+    native = get_step_context()
+    if (native.extra.get("model") or {}).get("version_id") == str(version.id):
+        version.link_running(native.run_id)
     if given.get("artifact") is None:
         return version.run_metadata[given["metadata"]]
     found = version.get_artifact(given["artifact"], given.get("artifact_version"))

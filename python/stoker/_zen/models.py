@@ -232,6 +232,14 @@ class ModelVersionResponse(Response):
             "model_version", self.key, lambda b: b.setdefault("runs", {}).update({run: steps})
         )
 
+    def link_running(self, run: str) -> None:
+        """Add the run of the step that asks, if the program that began it hasn't yet, which says of
+        which steps."""
+        if run not in (get_model_version(self.model, self.id).body_.get("runs") or {}):
+            records.change(
+                "model_version", self.key, lambda b: b.setdefault("runs", {}).setdefault(run, None)
+            )
+
 
 class ModelVersionArtifactResponse(Response):
     """That an artifact belongs to a version of a model."""

@@ -153,7 +153,7 @@ static int run_ranks(stk_gang *g, stk_err *err)
 
 /* A rank may have told that it failed, but been ended before it could write why. It counts as ended
  * then, and the cause is the first one that wrote it: the rank whose end ended the others has. */
-static void find_cause(stk_gang *g)
+static void choose_first(stk_gang *g)
 {
     int32_t cause = -1;
     for (uint32_t i = 0; i < g->n && g->ending == END_FAILED; i++) {
@@ -197,7 +197,7 @@ static int run_attempt(stk_gang *g, stk_err *err)
         g->ending = END_FAILED;
     }
     clean_up(g);
-    find_cause(g);
+    choose_first(g);
     stk_launch_errors_read(g);
     stk_launch_unwatch(g, g->batch.from);
     stk_file_close(&g->batch.from);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
+from ..._base.errors import EngineError
 from .. import _records
 from .._records import RunRecord, TaskRecord
 from ..exception import MetaflowNamespaceMismatch, MetaflowNotFound, MetaflowTaggingError
@@ -207,8 +208,8 @@ class Run(MetaflowObject):
         self.replace_tags([], _tag_list(tag))
 
     def add_tags(self, tags: Iterable[str]) -> None:
-        """Add tags."""
-        self.replace_tags([], tags)
+        """Add tags (or one)."""
+        self.add_tag(tags)
 
     def remove_tag(self, tag: Any) -> None:
         """Remove a tag (or several)."""
@@ -226,7 +227,8 @@ class Run(MetaflowObject):
         """Remove some tags, then add others, in one step.
 
         Raises:
-            MetaflowTaggingError: a tag isn't a text, or a tag to remove is one of Stoker's.
+            MetaflowTaggingError: a tag isn't a text or is too long, or a tag to remove is one of
+                Stoker's.
         """
         remove, add = list(tags_to_remove), list(tags_to_add)
         for tag in (*remove, *add):
@@ -241,14 +243,17 @@ class Run(MetaflowObject):
         add = [t for t in add if t not in system]
         if not (add or remove):
             raise MetaflowTaggingError(f"{self.pathspec}: there is no tag to add or to remove")
-        self._run.tag(add, remove)
+        try:
+            self._run.tag(add, remove)
+        except EngineError as bad:
+            raise MetaflowTaggingError(str(bad)) from None
         now = frozenset(self._run.user_tags)
         # Another process may have changed them since.
         self._user_tags = now.difference(remove).union(add)
 
 
 def _tag_list(tag: Any) -> List[str]:
-    return [tag] if isinstance(tag, str) else list(tag)
+    return [tag] if isinstance(tag, str) or not isinstance(tag, Iterable) else list(tag)
 
 
 class Flow(MetaflowObject):
