@@ -188,6 +188,9 @@ int stk_store_events(stk_store *store, const char *run, int64_t after,
 /* A number that changes when another process has committed something; -1: unknown. Costs
  * microseconds. */
 int64_t stk_store_changes(stk_store *store);
+/* Gives back what has been kept in memory of the database (up to 32 MiB) to be read again faster.
+ */
+void stk_store_release_memory(stk_store *store);
 /* The number of the run's last event; 0: it has none, or the store can't be read. */
 int64_t stk_store_last_event(stk_store *store, const char *run);
 

@@ -25,6 +25,11 @@ int64_t stk_store_changes(stk_store *store)
     return ask_number(store, "PRAGMA data_version", 0, 0, -1);
 }
 
+void stk_store_release_memory(stk_store *store)
+{
+    (void)sqlite3_db_release_memory(store->db);
+}
+
 int64_t stk_store_last_event(stk_store *store, const char *run)
 {
     int64_t row = 0;

@@ -1,5 +1,6 @@
 /* The event codec: the store can read each event that it accepts, and refuses the others. */
 #include <math.h>
+#include <sqlite3.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -337,6 +338,9 @@ static void test_long(void **state)
             after = event.seq;
         }
     }
+    int64_t kept = sqlite3_memory_used();
+    stk_store_release_memory(f->store);
+    assert_true(sqlite3_memory_used() < kept - LONG);
 }
 
 static void test_refused(void **state)

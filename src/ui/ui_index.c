@@ -452,6 +452,7 @@ static void on_idle(evutil_socket_t fd, short what, void *arg)
             return;
         }
     }
+    stk_store_release_memory(index->store);
     (void)malloc_trim(0); /* reading a run takes far more than keeping what it has */
 }
 
