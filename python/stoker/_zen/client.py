@@ -64,7 +64,7 @@ class Client(Answers):
     @property
     def zen_store(self) -> ZenStore:
         """The same functions under the names of ZenML's store."""
-        return ZenStore()
+        return ZenStore(self)
 
     @property
     def root(self) -> Any:
@@ -130,14 +130,15 @@ class Client(Answers):
         return registering.update(name_id_or_prefix, name, component_updates)
 
     def delete_stack(self, name_id_or_prefix: Any, recursive: bool = False) -> None:
-        """Remove a stack that was registered, with its registered components if ``recursive``.
+        """Remove a stack that was registered, if ``recursive`` with its registered components that no
+        other stack has.
 
         Raises:
             KeyError: there is none.
             ValueError: it is the active one.
             IllegalOperationError: ``stoker.yaml`` has it from a person.
         """
-        registering.delete(name_id_or_prefix, recursive)
+        connected.delete_stack(name_id_or_prefix, recursive)
 
     def get_stack_component(
         self, component_type: Any, name_id_or_prefix: Any = None, **_: Any

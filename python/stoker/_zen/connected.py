@@ -241,3 +241,12 @@ def tracked(task: Mapping[str, Any]) -> Iterator[None]:
 
 stacks.joined.append(components)
 stacks.apart.append(places)
+
+
+def delete_stack(name_or_id: Any, recursive: bool) -> None:
+    """Remove a registered stack, if ``recursive`` with its components that no other has; raises as
+    `registering.delete`."""
+    for name, kind in registering.delete(name_or_id):
+        with contextlib.suppress(IllegalOperationError, KeyError):
+            if recursive:
+                remove(name, kind)

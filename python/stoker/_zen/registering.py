@@ -8,11 +8,11 @@ stack was made of.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import os
 import re
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from .._base.binary import json_of
 from .._base.errors import EngineError
@@ -70,8 +70,8 @@ def update(
     return made
 
 
-def delete(name_or_id: Any, recursive: bool = False) -> None:
-    """Remove a registered stack, with its registered components that no other has if ``recursive``.
+def delete(name_or_id: Any) -> List[Tuple[str, str]]:
+    """Remove a registered stack; returns the names and kinds of what it was made of.
 
     Raises:
         KeyError: there is none.
@@ -84,12 +84,11 @@ def delete(name_or_id: Any, recursive: bool = False) -> None:
     made_of = _record(found.name).body["components"]
     _edit(lambda lines: _without(lines, found.name))
     records.remove("stack", found.name)
-    from . import connected
+    return [(name, kind) for kind, names in made_of.items() for name in names]
 
-    for kind, names in made_of.items() if recursive else ():
-        for name in names:
-            with contextlib.suppress(IllegalOperationError, KeyError):
-                connected.remove(name, kind)
+
+def _made_of(components: Mapping[str, List[str]], body: Dict[str, Any]) -> None:
+    body.update(components=components)
 
 
 def _record(name: str) -> records.Record:
@@ -169,8 +168,7 @@ def _write(name: str, chosen: Mapping[str, List[stacks.ComponentResponse]]) -> s
     names = {kind: [one.name for one in some] for kind, some in chosen.items()}
     for one in entries:
         part = {} if one == name else {"orchestrator": [one], "step_operator": []}
-        made_of = {**names, **part}
-        records.change("stack", one, lambda body, made_of=made_of: body.update(components=made_of))
+        records.change("stack", one, functools.partial(_made_of, {**names, **part}))
     return stacks.get_stack(name)
 
 

@@ -25,6 +25,9 @@ class ZenStore:
 
     type = StoreType.SQL
 
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
     @property
     def url(self) -> str:
         """The store's folder; "" without one."""
@@ -57,9 +60,7 @@ class ZenStore:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        from .client import Client
-
-        return functools.partial(_call, getattr(Client(), _RENAMED.get(name, name)))
+        return functools.partial(_call, getattr(self._client, _RENAMED.get(name, name)))
 
 
 def _call(function: Any, *args: Any, **given: Any) -> Any:
