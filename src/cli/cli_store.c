@@ -40,10 +40,10 @@ static int run_gc(const stk_cli *cli, stk_store *store, stk_buf *out, stk_err *e
     STK_TRY(stk_units_parse_duration(used, &environments.keep_ms, err));
     gc.keep_runs = (uint32_t)keep_runs;
     STK_TRY(stk_run_drop_containers(store, gc.dry_run, &n_containers, err));
-    STK_TRY(stk_run_drop_environments(gc.dry_run, &environments, err));
     STK_TRY(stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err));
+    int rc = stk_run_drop_environments(gc.dry_run, &environments, err);
     stk_cli_put_removed(cli, store, &gc, n_containers, &environments, out);
-    return 0;
+    return rc;
 }
 
 static int run_store(const stk_cli *cli, stk_buf *out, stk_err *err)

@@ -44,15 +44,20 @@ static int add_size(void *arg, const stk_dir_seen *seen, stk_err *err)
     return 0;
 }
 
-/* Gives it another name first, so that who asks for it meanwhile makes it anew. */
-static int remove_environment(const stk_dir *root, const char *name, stk_err *err)
+/* Gives it another name first, so that who asks for it meanwhile makes it anew. False: another `gc`
+ * was faster, or the folder isn't ours. */
+static bool hide(const stk_dir *root, const char *name, char ret[PATH_MAX])
 {
-    char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, REMOVED "%s", name);
-    if (renameat(root->fd, name, root->fd, path) < 0) {
-        return 0; /* another `gc` was faster, or the folder isn't ours */
-    }
-    return stk_file_remove_tree_at(root->fd, path, err);
+    (void)snprintf(ret, PATH_MAX, REMOVED "%s", name);
+    return renameat(root->fd, name, root->fd, ret) == 0;
+}
+
+/* One that can't be removed holds up no other. */
+static void remove_hidden(const stk_dir *root, const char *name, int *ret_rc, stk_err *err)
+{
+    stk_err *told = *ret_rc < 0 ? NULL : err;
+    int rc = stk_file_remove_tree_at(root->fd, name, told);
+    *ret_rc = *ret_rc < 0 ? *ret_rc : rc;
 }
 
 int stk_run_drop_environments(bool dry_run, stk_run_environments *environments, stk_err *err)
@@ -60,6 +65,8 @@ int stk_run_drop_environments(bool dry_run, stk_run_environments *environments, 
     STK_TEXT_AUTO folder = stk_file_cache("environments");
     STK_DIR_AUTO root = {0};
     int64_t before_s = (stk_clock_wall_ms(&stk_clock_real) - environments->keep_ms) / 1000;
+    char hidden[PATH_MAX];
+    int rc = 0;
     if (folder == NULL) {
         return 0;
     }
@@ -67,7 +74,7 @@ int stk_run_drop_environments(bool dry_run, stk_run_environments *environments, 
     for (uint32_t i = 0; i < root.n; i++) {
         const char *name = root.items[i].name;
         if (strncmp(name, REMOVED, strlen(REMOVED)) == 0 && !dry_run) {
-            STK_TRY(stk_file_remove_tree_at(root.fd, name, err));
+            remove_hidden(&root, name, &rc, err);
         }
         if (strspn(name, "0123456789abcdef") < NAME_LENGTH ||
             !stk_dir_is_folder(&root, &root.items[i])) {
@@ -78,11 +85,18 @@ int stk_run_drop_environments(bool dry_run, stk_run_environments *environments, 
         if (lock < 0 || path == NULL) {
             continue;
         }
-        STK_TRY(stk_dir_walk(path, add_size, &environments->bytes, err));
+        int64_t bytes = 0;
+        if (stk_dir_walk(path, add_size, &bytes, NULL) < 0) {
+            bytes = 0; /* a part can't be read */
+        }
+        if (!dry_run && !hide(&root, name, hidden)) {
+            continue;
+        }
         environments->n++;
+        environments->bytes += bytes;
         if (!dry_run) {
-            STK_TRY(remove_environment(&root, name, err));
+            remove_hidden(&root, hidden, &rc, err);
         }
     }
-    return 0;
+    return rc;
 }

@@ -126,7 +126,7 @@ def test_controller_refuses(project: Project, tmp_path: Path) -> None:
     (programs / "squeue").chmod(0o755)
     project.env["PATH"] = f"{programs}:{project.env['PATH']}"
     engine = project.begin("run", project.document({"a": {"run": "true"}}), "--with", "lab")
-    told = "Slurm's controller refuses, and is asked again: squeue: Access denied"
+    told = "Slurm's queue can't be read, and is asked again: squeue: Access denied"
     wait_for(lambda: told in project("show", "latest").stdout)
     refuses.unlink()
     out, err = engine.communicate(timeout=200)

@@ -550,9 +550,9 @@ class _Attempt:
         self.result["error"] = error
         for key in ("outputs", "dropped", "next"):
             self.result.pop(key, None)
+        _log(told_of)  # first: storing may take longer than a rank is given to end
         if self.left is not None and error["class"] != "preempted":
             self.result.update(self.left())
-        _log(told_of)
 
     def after_failure(self, exc: BaseException) -> None:
         """Run the failure hooks after the last attempt (in the shim ``on_end`` after each). For

@@ -20,6 +20,7 @@
 enum {
     DIGITS = 12,
     SEND_PIECES = 16, /* of one file in one call */
+    LIVE_PAUSES = 4,  /* a look that takes long is followed by so many times its time */
     MOST = 100000     /* objects that one call takes */
 };
 
@@ -55,7 +56,7 @@ bool stk_live_send(stk_share *share, const char *key, const char *dir, stk_live_
             break;
         }
         file->until = file->from + n;
-        if (n < STK_LIVE_PIECE) {
+        if (n < STK_LIVE_SEAL) {
             break;
         }
         file->from = file->until;
@@ -226,6 +227,7 @@ void stk_remote_look_live(remote_backend *b)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     uint32_t n = 0;
+    int64_t began_ms = stk_remote_now_ms();
     stk_live_task *tasks = NULL;
     b->live_due_ms = INT64_MAX; /* no other worker looks */
     if (b->n_tasks > 0 && arena != NULL) {
@@ -246,5 +248,6 @@ void stk_remote_look_live(remote_backend *b)
             t->has_live = true;
         }
     }
-    b->live_due_ms = stk_remote_now_ms() + STK_LIVE_MS;
+    int64_t now_ms = stk_remote_now_ms();
+    b->live_due_ms = now_ms + MAX(STK_LIVE_MS, LIVE_PAUSES * (now_ms - began_ms));
 }

@@ -3,7 +3,7 @@
  * same files of the attempt here.
  *
  * runs/<run>/live/<step>/<task>/<attempt>/<file>/<offset, 12 digits> has the file's bytes from that
- * offset on. The last object of a file grows, by being put again, until it has STK_LIVE_PIECE
+ * offset on. The last object of a file grows, by being put again, until it has STK_LIVE_SEAL
  * bytes. So how far the file here goes is all that an engine needs to know, be it the first one,
  * one that resumes, or one on another machine. The end brings the whole files. */
 #ifndef STK_REMOTE_LIVE_H
@@ -17,6 +17,7 @@
 enum {
     STK_LIVE_MS = 3000,         /* between two looks, of the agent and of the engine */
     STK_LIVE_PIECE = 256 << 10, /* most bytes of an object */
+    STK_LIVE_SEAL = 32 << 10,   /* an object of so many bytes grows no more */
     STK_LIVE_BYTES = 64 << 20   /* of a file; what is behind comes with the end */
 };
 

@@ -68,12 +68,15 @@ void stk_slurm_live(slurm_driver *d, slurm_job *job, const char *id)
 
 void stk_slurm_is_unanswered(slurm_driver *d, const stk_err *why)
 {
-    d->again_ms = stk_slurm_now_ms() + AGAIN_MS;
+    bool may_pass = stk_slurm_may_pass(why);
+    if (may_pass) {
+        d->again_ms = stk_slurm_now_ms() + AGAIN_MS;
+    }
     for (uint32_t i = 0; i < d->n_jobs && !d->is_away; i++) {
         if (d->jobs[i]->state != SLURM_DONE && d->jobs[i]->leads == NULL) {
             char text[900];
-            (void)snprintf(text, sizeof text, "Slurm's controller %s, and is asked again: %s",
-                           stk_slurm_may_pass(why) ? "is away" : "refuses", why->text);
+            (void)snprintf(text, sizeof text, "Slurm's %s, and is asked again: %s",
+                           may_pass ? "controller is away" : "queue can't be read", why->text);
             stk_slurm_say(d, d->jobs[i], STK_REMOTE_NOTE, text);
             d->is_away = true;
         }

@@ -15,6 +15,10 @@
     "echo "                                                                                        \
     "'{\"stoker\":1,\"status\":\"failed\",\"error\":{\"class\":\"exception\",\"type\":\"" error    \
     "\",\"message\":\"told to\"}}' >\"$STOKER_RANK_DIR/result.json\";"
+#define TRACEBACK                                                                                  \
+    "printf 'Traceback (most recent call last):\\n  File \"a.py\", line 1\\nConnectionError: it "  \
+    "was "                                                                                         \
+    "this\\n' >&2;"
 #define TELL ": >\"$1/told\";"
 #define LISTEN "while [ ! -e \"$1/told\" ]; do sleep 0.01; done;"
 #define RANKS(zero, one) "if [ $RANK = 0 ]; then " zero " else " one " fi"
@@ -39,6 +43,12 @@ static const case_of cases[] = {
                                                             "do sleep 0.01; done; exit 1;",
            LISTEN FELL("1") RESULT("ValueError") "exit 1;"),
      "rank 0 failed: exit status 1…", "OSError", "\"first\":0,"},
+    /* rank 0 tells first, and is ended before it has written more than its traceback */
+    {RANKS(FELL("0") TRACEBACK TELL "exec sleep 600;",
+           LISTEN FELL("1") RESULT("KeyError") "exit 1;"),
+     "rank 0 failed: killed by signal 15 (SIGTERM) (ConnectionError: it was this); rank 1 failed "
+     "too…",
+     "ConnectionError", "\"first\":0,"},
 };
 
 static void run_case(const case_of *one)

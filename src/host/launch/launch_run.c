@@ -151,14 +151,22 @@ static int run_ranks(stk_gang *g, stk_err *err)
     return rc;
 }
 
-/* A rank may have told that it failed, but been ended before it could write why. It counts as ended
- * then, and the cause is the first one that wrote it: the rank whose end ended the others has. */
+static bool says_why(const stk_gang *g, uint32_t i)
+{
+    size_t len = 0, n_last = 0;
+    const char *last = NULL;
+    return stk_launch_has_result(g, i) ||
+           stk_launch_traceback(g->ranks[i].tail, &len, &last, &n_last) != NULL;
+}
+
+/* A rank may have told that it failed, but been ended before it could say why. It counts as ended
+ * then, and the cause is the first one that said it: the rank whose end ended the others has. */
 static void choose_first(stk_gang *g)
 {
     int32_t cause = -1;
     for (uint32_t i = 0; i < g->n && g->ending == END_FAILED; i++) {
         launch_rank *r = &g->ranks[i];
-        if (r->failed && r->was_ended && !stk_launch_has_result(g, i)) {
+        if (r->failed && r->was_ended && !says_why(g, i)) {
             r->failed = false;
             g->n_others++;
         }
@@ -361,7 +369,9 @@ static void say_end(const stk_gang *g, stk_launch_end *end)
     int status = -1;
     (void)snprintf(end->text, sizeof end->text, "%s", g->text);
     if (g->first >= 0) {
-        status = g->ranks[g->first].status;
+        const launch_rank *r = &g->ranks[g->first];
+        bool fell = r->was_ended && r->failed; /* by itself, and was ended while it said why */
+        status = fell ? W_EXITCODE(1, 0) : r->status;
     }
     end->failure = STK_FAIL_START;
     end->exit_status = 1;
