@@ -89,7 +89,7 @@ class Place:
         return done.stdout.splitlines()
 
     def deployed(self) -> Path:
-        (folder,) = (self.folder / ".stoker" / "deployments").iterdir()
+        (folder,) = (self.folder / ".stoker" / "deployments").glob("[!.]*")
         return folder
 
     def fire(self) -> str:
@@ -152,6 +152,7 @@ def test_a_schedule_is_changed_and_removed(place: Place) -> None:
     assert (place.deployed() / "cron").read_text().splitlines()[-1].startswith("5 6 * * * ")
     place.run("zenml", "pipeline", "schedule", "deactivate", "s")
     assert not timer.exists() and place.tell("print(client.get_schedule('s').active)") == ["False"]
+    assert "doesn't start: it isn't active" in place.fire()
     place.run("zenml", "pipeline", "schedule", "activate", "s")
     assert timer.exists()
     assert place.run("zenml", "pipeline", "schedule", "update", "s", "-c", "x").returncode == 1
@@ -163,6 +164,24 @@ def test_a_schedule_is_changed_and_removed(place: Place) -> None:
     )
     assert told == ["0 s", "[]"]
     assert place.run("zenml", "pipeline", "schedule", "delete", "s", "-y").returncode == 1
+
+
+@needs_engine
+def test_a_schedule_keeps_its_stack(place: Place) -> None:
+    (place.folder / "stoker.yaml").write_text("stacks: {here: {backend: local}}\n")
+    (place.folder / "helper.py").write_text(
+        "import sys\nfrom zenml.client import Client\nfactor = 1\n"
+        "print(Client().active_stack_model.name, file=sys.stderr)\n"
+    )
+    assert place.run("zenml", "stack", "set", "here").returncode == 0
+    code = "small.with_options(schedule=Schedule(name='s', cron_expression='1 2 * * *'))()\n"
+    code += "here = client.active_stack_model.components['orchestrator'][0].id\n"
+    code += "print(client.list_schedules(orchestrator_id=here).total)"
+    assert place.tell(code) == ["1"]
+    assert place.run("zenml", "stack", "set", "default").returncode == 0
+    place.fire()
+    place.ran(1)
+    assert "here" in (place.deployed() / "log").read_text().splitlines()
 
 
 @needs_engine

@@ -143,8 +143,10 @@ def times_of(
     return found
 
 
-def why_not(schedule: Mapping[str, Any], now: float) -> Optional[str]:
+def why_not(schedule: Optional[Mapping[str, Any]], now: float) -> Optional[str]:
     """Why a run doesn't start at this time, although cron or systemd asks for one; None: it does."""
+    if schedule is None:
+        return "it has no schedule"
     start, end = schedule.get("start"), schedule.get("end")
     if start is not None and now < start - start % 60:
         return "its time begins later"

@@ -25,7 +25,7 @@ from .._definition.layers import RunConfig, as_patch
 from .._engine.compiled import main_file
 from .._engine.failures import PipelineFailed
 from ..materializers import _json
-from . import whole
+from . import stacks, whole
 
 
 def keep(
@@ -59,7 +59,7 @@ def keep(
         "source": place.program,
         "cwd": os.getcwd(),
         "python": sys.executable,
-        "env": shared.kept_environment(),
+        "env": {**shared.kept_environment(), "ZENML_ACTIVE_STACK_NAME": stacks.active_name()},
         "arguments": _plain(pipeline, args, kwargs),
         "configuration": _configuration(pipeline, place.written),
         "schedule": None,

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from .. import _deployed as shared
 from .._base.errors import SettingsError, say
 from .._deployed import units
-from . import deployed, records
+from . import deployed, records, stacks
 from .errors import EntityExistsError
 from .page import Page, page_of
 from .responses import Response, found_by, moment
@@ -34,12 +34,20 @@ class ScheduleResponse(Response):
         for key in _TIMES:
             setattr(self, key, None if said[key] is None else moment(said[key] * 1000))
         self.pipeline_id = records.id_of("pipeline", str(record["pipeline"]))
-        self.orchestrator_id = records.id_of("component", "orchestrator/default")
         self.run_metadata: Dict[str, Any] = {}
 
     start_time: Optional[datetime.datetime]
     end_time: Optional[datetime.datetime]
     run_once_start_time: Optional[datetime.datetime]
+
+    @property
+    def orchestrator_id(self) -> uuid.UUID:
+        """That of the stack on which its runs start."""
+        name = str(self.record["env"]["ZENML_ACTIVE_STACK_NAME"])
+        known = stacks.stacks()
+        some = [one for one in known if one.name in (name, name.partition(":")[0])]
+        found: uuid.UUID = (some or known)[0].parts["orchestrator"][0].id
+        return found
 
     @property
     def utc_start_time(self) -> Optional[str]:
