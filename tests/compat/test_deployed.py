@@ -123,6 +123,11 @@ CALENDARS: list[tuple[str, list[str]]] = [
     ("5 4 1,15 jan-mar *", ["*-01..03-01,15 04:05:00"]),
     ("0 12 13 * 5", ["*-*-13 12:00:00", "Fri *-*-* 12:00:00"]),  # the 13th, and each Friday
     ("0 0 * * 6-7", ["Sat,Sun *-*-* 00:00:00"]),
+    (
+        "0 0 */2 * 1-5/2",
+        ["Mon,Wed,Fri *-*-01,03,05,07,09,11,13,15,17,19,21,23,25,27,29,31 00:00:00"],
+    ),
+    ("0 0 1 * */6", ["Sun,Sat *-*-01 00:00:00"]),
     ("3/20 * * * *", ["*-*-* *:03,23,43:00"]),
 ]
 
@@ -137,9 +142,11 @@ def test_times(cron: str, calendar: list[str]) -> None:
             subprocess.run(["systemd-analyze", "calendar", one], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize(
-    "cron", ["* * * *", "60 * * * *", "* * 0 * *", "* * * * FRY", "5-2 * * * *", "*/0 * * * *"]
-)
+WRONG = ["* * * *", "60 * * * *", "* * 0 * *", "* * * * FRY", "5-2 * * * *", "*/0 * * * *"]
+WRONG += ["0 0 1 1 ? 2027", "0 0 12 * * ?", "² * * * *", "٣ * * * *", "*/² * * * *"]
+
+
+@pytest.mark.parametrize("cron", WRONG)
 def test_wrong_times(cron: str) -> None:
     with pytest.raises(DeployError, match="cron is"):
         units.calendar_of(cron)
@@ -170,7 +177,10 @@ def test_a_schedule_is_written(place: Place) -> None:
             env[key] = value
     subprocess.run(shlex.split(words.partition("=")[2]), env=env, check=True, capture_output=True)
     cron = (place.folder / ".stoker/deployments/first/cron").read_text().splitlines()
-    assert cron[:2] == ["# stoker: first", "CRON_TZ=Europe/Berlin"]
+    assert cron[:2] == [
+        f"# stoker: {place.folder}/.stoker/deployments/first",
+        "CRON_TZ=Europe/Berlin",
+    ]
     assert cron[2].startswith("*/15 9-17 * * MON-FRI env STOKER_STORE=")
     subprocess.run(
         ["sh", "-c", cron[2].split(" ", 5)[5]], env={"PATH": os.environ["PATH"]}, check=True
@@ -290,7 +300,7 @@ def test_deployer(place: Place) -> None:
         "True",
     ]
     assert "before it had a run: Error: first.py: run: no such option: --beta" in rows[5]
-    assert rows[6] == "True []" and rows[7].startswith("no deployed flow 'mine' in ")
+    assert rows[6] == "True []" and rows[7].startswith("nothing is deployed as 'mine' in ")
 
 
 @needs_engine
