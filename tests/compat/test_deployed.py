@@ -17,6 +17,7 @@ from compat_tools import SHIM, run_shimmed
 from front_tools import PACKAGE, WAIT_S, environment, needs_engine
 from waiting import wait_for
 
+from stoker import _deployed
 from stoker._deployed import DeployError, units
 
 FIRST = """
@@ -53,6 +54,22 @@ class Second(FlowSpec):
 
 if __name__ == "__main__": Second()
 """
+SLOW = """
+from metaflow import FlowSpec, schedule, step
+
+@schedule(daily=True)
+class Slow(FlowSpec):
+    @step
+    def start(self):
+        open("gate").read()
+        self.next(self.end)
+    @step
+    def end(self):
+        import helper
+        print("helper", helper.x)
+
+if __name__ == "__main__": Slow()
+"""
 SENDER = """
 from metaflow import FlowSpec, step
 from metaflow.integrations import ArgoEvent
@@ -76,7 +93,12 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.units = folder / "config" / "systemd" / "user"
-        for name, text in (("first", FIRST), ("second", SECOND), ("sender", SENDER)):
+        for name, text in (
+            ("first", FIRST),
+            ("second", SECOND),
+            ("sender", SENDER),
+            ("slow", SLOW),
+        ):
             (folder / f"{name}.py").write_text(text)
         (folder / "helper.py").write_text("x = 5\n")
         (folder / "made.json").write_text('{"y": 6}')
@@ -109,6 +131,19 @@ class Place:
 
         logs = self.folder.glob(".stoker/deployments/*/log")
         return wait_for(look, why=lambda: [p.read_text() for p in logs])  # type: ignore[no-any-return]
+
+
+def open_gate(gate: Path) -> None:
+    """Let the run go on that reads this pipe."""
+
+    def look() -> bool:
+        try:
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return False
+        return True
+
+    wait_for(look)
 
 
 @pytest.fixture
@@ -197,6 +232,99 @@ def test_a_schedule_is_written(place: Place) -> None:
 
 
 @needs_engine
+def test_a_run_keeps_its_code_and_its_log(place: Place) -> None:
+    """Also when its flow is deployed again, and removed, meanwhile."""
+    os.mkfifo(place.folder / "gate")
+    folder = place.folder / ".stoker/deployments/slow"
+    place.flow("slow.py", "deploy", "create")
+    (code,) = folder.glob("code-*")
+    place.flow("slow.py", "deploy", "trigger")
+    (place.folder / "helper.py").write_text("x = 50\n")
+    place.flow("slow.py", "deploy", "create")
+    (again,) = (one for one in folder.glob("code-*") if one != code)
+    assert (again / "helper.py").read_text() == "x = 50\n"
+    place.flow("slow.py", "deploy", "delete")
+    assert not again.exists() and not place.flow("slow.py", "deploy", "list").stdout
+    open_gate(place.folder / "gate")
+    wait_for(lambda: not _deployed._in_use(str(code)), why=(folder / "log").read_text)
+    assert "helper 5\n" in (folder / "log").read_text()
+    place.flow("second.py", "deploy", "create")
+    assert not folder.exists()
+
+
+@needs_engine
+def test_a_timer_is_that_of_one_store(place: Place) -> None:
+    place.flow("slow.py", "deploy", "create")
+    service = place.units / "stoker-slow.service"
+    written = service.read_text()
+    mine, place.env["STOKER_STORE"] = place.env["STOKER_STORE"], str(place.folder / "other")
+    done = place.flow("slow.py", "deploy", "create", ok=False)
+    assert done.returncode == 1 and f"a timer already, for {mine}/deployments/slow" in done.stderr
+    (place.folder / "slow.py").write_text(SLOW.replace("@schedule(daily=True)", ""))
+    place.flow("slow.py", "deploy", "create")
+    place.flow("slow.py", "deploy", "delete")
+    assert service.read_text() == written
+
+
+CRONTAB = """#!/bin/sh
+if [ "$1" = -l ]; then cat "$0.lines"; else cat >"$0.new"; mv "$0.new" "$0.lines"; fi
+"""
+
+
+def test_crontab_has_one_line_of_a_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the user is told to do replaces the line, and removes it."""
+    programs, lines = tmp_path / "bin", tmp_path / "bin" / "crontab.lines"
+    programs.mkdir()
+    for name, text in (("crontab", CRONTAB), ("systemctl", "#!/bin/sh\nexit 1\n")):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    lines.write_text("1 1 * * * before\n")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "st.[o]r,e*" / "deployments" / "a.b"
+    folder.mkdir(parents=True)
+
+    def told(line: str) -> list[str]:
+        subprocess.run(["sh", "-c", line.split("`")[-2]], check=True)
+        return [one.split(" env ")[0] for one in lines.read_text().splitlines()]
+
+    record = {"name": "a.b", "folder": str(folder), "python": sys.executable, "env": {}}
+    for hour, zone in ((2, "Europe/Berlin"), (3, None), (4, "UTC")):
+        record["schedule"] = {"cron": f"0 {hour} * * *", "timezone": zone}
+        (line,) = units.write(record)
+        zones = [f"CRON_TZ={zone}"] if zone else []
+        mark = f"# stoker: {folder}"
+        assert told(line) == ["1 1 * * * before", mark, *zones, f"0 {hour} * * *"]
+    (line,) = units.remove(str(folder))
+    assert told(line) == ["1 1 * * * before"]
+    assert not units.remove(str(folder))
+
+
+def test_what_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store and environments; and what can't be copied leaves nothing."""
+    monkeypatch.setenv("STOKER_STORE", str(tmp_path / "store"))
+    for name in ("a.py", "in/b.py", "store/c.py", "conda/conda-meta/d.py", "conda/e.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert sorted(_deployed.sources(str(tmp_path))) == ["a.py", "in/b.py"]
+    record = {"name": "f", "flow": "F", "python": "", "env": {}, "cwd": "", "schedule": None}
+    with pytest.raises(FileNotFoundError):
+        _deployed.write(record, {"a.py": str(tmp_path / "none.py")})
+    home = tmp_path / "store" / "deployments"
+    assert [one.name for one in home.iterdir()] == [".lock"]
+    _deployed.write(record, {"a.py": str(tmp_path / "a.py")})
+    (home / "g").mkdir()
+    (home / "g" / "deployment.json").write_text("{")
+    assert [one["name"] for one in _deployed.listed("flow")] == ["f"]
+    with pytest.raises(_deployed.NoDeployment, match="nothing is deployed as 'g' in "):
+        _deployed.find("g")
+    _deployed.remove("f")
+    assert sorted(one.name for one in home.iterdir()) == [".lock", "g"]
+
+
+@needs_engine
 def test_other_tools_hear_of_deployed_runs(place: Place) -> None:
     place.env |= {
         "STOKER_OPENLINEAGE": "lineage.jsonl",
@@ -219,6 +347,7 @@ def test_events_start_flows(place: Place) -> None:
     place.flow("sender.py", "run")
     (first,) = place.ran("first.py")
     (second,) = place.ran("second.py")
+    assert not list(place.folder.glob(".stoker/deployments/*/.run-*"))
     program = f"""
         from metaflow import *
         namespace(None)

@@ -294,6 +294,15 @@ def test_a_program_without_a_guard_is_not_started_again(place: Place) -> None:
             "its schedule can't be kept: cron is '61 * * * *'",
         ),
         (
+            "small.with_options(schedule=Schedule(run_once_start_time='2020-01-01'))()",
+            "its schedule can't be kept: its time is over",
+        ),
+        (
+            "small.with_options(schedule=Schedule(cron_expression='0 0 * * *', "
+            "start_time='2099-01-01', end_time='2098-01-01'))()",
+            "its schedule can't be kept: its time is over",
+        ),
+        (
             "small(); client.create_run_template('a', client.get_pipeline('small').last_run.snapshot.id)",
             "is that of a run, which keeps only the digest of its code",
         ),
