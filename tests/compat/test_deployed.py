@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from compat_tools import SHIM, run_shimmed
 from front_tools import PACKAGE, WAIT_S, environment, needs_engine
-from waiting import wait_for
+from waiting import open_gate, wait_for
 
 from stoker import _deployed
 from stoker._deployed import DeployError, units
@@ -131,19 +131,6 @@ class Place:
 
         logs = self.folder.glob(".stoker/deployments/*/log")
         return wait_for(look, why=lambda: [p.read_text() for p in logs])  # type: ignore[no-any-return]
-
-
-def open_gate(gate: Path) -> None:
-    """Let the run go on that reads this pipe."""
-
-    def look() -> bool:
-        try:
-            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError:
-            return False
-        return True
-
-    wait_for(look)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from front_tools import WAIT_S, engine, environment, needs_engine
-from waiting import wait_for
+from waiting import open_gate, wait_for
 
 from stoker._deployed import DeployError, units
 
@@ -245,6 +245,45 @@ def test_snapshots_by_the_command(place: Place) -> None:
     place.ran(2)
     assert place.run(*words, "delete", "c", "--yes").returncode == 0
     assert place.run(*words, "run", "c").returncode == 1
+
+
+SLOW = """
+import sys
+from zenml import pipeline, step
+from zenml.client import Client
+
+@step(enable_cache=False)
+def first() -> int:
+    return len(open("gate").read())
+
+@step(enable_cache=False)
+def second(n: int) -> int:
+    import helper
+    return helper.factor
+
+@pipeline
+def slow():
+    second(first())
+
+if __name__ == "__main__":
+    slow.create_snapshot(name="s", replace=True)
+    if sys.argv[1:]:
+        print(Client().trigger_pipeline("s").name)
+"""
+
+
+@needs_engine
+def test_a_run_of_a_replaced_snapshot_keeps_its_code(place: Place) -> None:
+    os.mkfifo(place.folder / "gate")
+    (place.folder / "slow.py").write_text(SLOW)
+    assert place.run(sys.executable, "slow.py", "run").returncode == 0
+    (place.folder / "helper.py").write_text("factor = 1000\n")
+    assert place.run(sys.executable, "slow.py").returncode == 0
+    assert len(list((place.folder / ".stoker" / "deployments").glob("[!.]*"))) == 2
+    open_gate(place.folder / "gate")
+    place.ran(1)
+    code = "print(client.list_snapshots().total, results(client.list_pipeline_runs()))"
+    assert place.tell(code) == ["1 [[0, 10]]"]
 
 
 UNGUARDED = """
