@@ -249,6 +249,8 @@ def test_a_timer_is_that_of_one_store(place: Place) -> None:
     assert done.returncode == 1 and f"a timer already, for {mine}/deployments/slow" in done.stderr
     (place.folder / "slow.py").write_text(SLOW.replace("@schedule(daily=True)", ""))
     place.flow("slow.py", "deploy", "create")
+    asked = place.flow("-m", "stoker._deployed", "run", "slow")
+    assert asked.stdout == "'slow' doesn't start: it has no schedule\n"
     place.flow("slow.py", "deploy", "delete")
     assert service.read_text() == written
 

@@ -181,7 +181,14 @@ def test_a_schedule_keeps_its_stack(place: Place) -> None:
     assert place.run("zenml", "stack", "set", "default").returncode == 0
     place.fire()
     place.ran(1)
-    assert "here" in (place.deployed() / "log").read_text().splitlines()
+    folder = place.deployed()
+    assert "here" in (folder / "log").read_text().splitlines()
+    code = "small.create_snapshot(name='k')\n"
+    code += "client.trigger_pipeline('k', stack_name_or_id='here', synchronous=True)"
+    place.tell(code)
+    (other,) = (one for one in folder.parent.glob("[!.]*") if one != folder)
+    assert '"ZENML_ACTIVE_STACK_NAME": "default"' in (other / "deployment.json").read_text()
+    assert "here" in (other / "log").read_text().splitlines()
 
 
 @needs_engine
