@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from compat_tools import SHIM, run_shimmed
 from front_tools import PACKAGE, WAIT_S, environment, needs_engine
-from waiting import wait_for
+from waiting import open_gate, wait_for
 
+from stoker import _deployed
 from stoker._deployed import DeployError, units
 
 FIRST = """
@@ -53,6 +54,22 @@ class Second(FlowSpec):
 
 if __name__ == "__main__": Second()
 """
+SLOW = """
+from metaflow import FlowSpec, schedule, step
+
+@schedule(daily=True)
+class Slow(FlowSpec):
+    @step
+    def start(self):
+        open("gate").read()
+        self.next(self.end)
+    @step
+    def end(self):
+        import helper
+        print("helper", helper.x)
+
+if __name__ == "__main__": Slow()
+"""
 SENDER = """
 from metaflow import FlowSpec, step
 from metaflow.integrations import ArgoEvent
@@ -76,7 +93,12 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.units = folder / "config" / "systemd" / "user"
-        for name, text in (("first", FIRST), ("second", SECOND), ("sender", SENDER)):
+        for name, text in (
+            ("first", FIRST),
+            ("second", SECOND),
+            ("sender", SENDER),
+            ("slow", SLOW),
+        ):
             (folder / f"{name}.py").write_text(text)
         (folder / "helper.py").write_text("x = 5\n")
         (folder / "made.json").write_text('{"y": 6}')
@@ -123,6 +145,11 @@ CALENDARS: list[tuple[str, list[str]]] = [
     ("5 4 1,15 jan-mar *", ["*-01..03-01,15 04:05:00"]),
     ("0 12 13 * 5", ["*-*-13 12:00:00", "Fri *-*-* 12:00:00"]),  # the 13th, and each Friday
     ("0 0 * * 6-7", ["Sat,Sun *-*-* 00:00:00"]),
+    (
+        "0 0 */2 * 1-5/2",
+        ["Mon,Wed,Fri *-*-01,03,05,07,09,11,13,15,17,19,21,23,25,27,29,31 00:00:00"],
+    ),
+    ("0 0 1 * */6", ["Sun,Sat *-*-01 00:00:00"]),
     ("3/20 * * * *", ["*-*-* *:03,23,43:00"]),
 ]
 
@@ -137,9 +164,11 @@ def test_times(cron: str, calendar: list[str]) -> None:
             subprocess.run(["systemd-analyze", "calendar", one], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize(
-    "cron", ["* * * *", "60 * * * *", "* * 0 * *", "* * * * FRY", "5-2 * * * *", "*/0 * * * *"]
-)
+WRONG = ["* * * *", "60 * * * *", "* * 0 * *", "* * * * FRY", "5-2 * * * *", "*/0 * * * *"]
+WRONG += ["0 0 1 1 ? 2027", "0 0 12 * * ?", "² * * * *", "٣ * * * *", "*/² * * * *"]
+
+
+@pytest.mark.parametrize("cron", WRONG)
 def test_wrong_times(cron: str) -> None:
     with pytest.raises(DeployError, match="cron is"):
         units.calendar_of(cron)
@@ -170,7 +199,10 @@ def test_a_schedule_is_written(place: Place) -> None:
             env[key] = value
     subprocess.run(shlex.split(words.partition("=")[2]), env=env, check=True, capture_output=True)
     cron = (place.folder / ".stoker/deployments/first/cron").read_text().splitlines()
-    assert cron[:2] == ["# stoker: first", "CRON_TZ=Europe/Berlin"]
+    assert cron[:2] == [
+        f"# stoker: {place.folder}/.stoker/deployments/first",
+        "CRON_TZ=Europe/Berlin",
+    ]
     assert cron[2].startswith("*/15 9-17 * * MON-FRI env STOKER_STORE=")
     subprocess.run(
         ["sh", "-c", cron[2].split(" ", 5)[5]], env={"PATH": os.environ["PATH"]}, check=True
@@ -184,6 +216,101 @@ def test_a_schedule_is_written(place: Place) -> None:
     assert told.stdout.strip() == str([((5, 6), [], None)] * 2)
     place.flow("first.py", "deploy", "delete")
     assert not list(place.units.iterdir()) and not place.flow("first.py", "deploy", "list").stdout
+
+
+@needs_engine
+def test_a_run_keeps_its_code_and_its_log(place: Place) -> None:
+    """Also when its flow is deployed again, and removed, meanwhile."""
+    os.mkfifo(place.folder / "gate")
+    folder = place.folder / ".stoker/deployments/slow"
+    place.flow("slow.py", "deploy", "create")
+    (code,) = folder.glob("code-*")
+    place.flow("slow.py", "deploy", "trigger")
+    (place.folder / "helper.py").write_text("x = 50\n")
+    place.flow("slow.py", "deploy", "create")
+    (again,) = (one for one in folder.glob("code-*") if one != code)
+    assert (again / "helper.py").read_text() == "x = 50\n"
+    place.flow("slow.py", "deploy", "delete")
+    assert not again.exists() and not place.flow("slow.py", "deploy", "list").stdout
+    open_gate(place.folder / "gate")
+    wait_for(lambda: not _deployed._in_use(str(code)), why=(folder / "log").read_text)
+    assert "helper 5\n" in (folder / "log").read_text()
+    place.flow("second.py", "deploy", "create")
+    assert not folder.exists()
+
+
+@needs_engine
+def test_a_timer_is_that_of_one_store(place: Place) -> None:
+    place.flow("slow.py", "deploy", "create")
+    service = place.units / "stoker-slow.service"
+    written = service.read_text()
+    mine, place.env["STOKER_STORE"] = place.env["STOKER_STORE"], str(place.folder / "other")
+    done = place.flow("slow.py", "deploy", "create", ok=False)
+    assert done.returncode == 1 and f"a timer already, for {mine}/deployments/slow" in done.stderr
+    (place.folder / "slow.py").write_text(SLOW.replace("@schedule(daily=True)", ""))
+    place.flow("slow.py", "deploy", "create")
+    asked = place.flow("-m", "stoker._deployed", "run", "slow")
+    assert asked.stdout == "'slow' doesn't start: it has no schedule\n"
+    place.flow("slow.py", "deploy", "delete")
+    assert service.read_text() == written
+
+
+CRONTAB = """#!/bin/sh
+if [ "$1" = -l ]; then cat "$0.lines"; else cat >"$0.new"; mv "$0.new" "$0.lines"; fi
+"""
+
+
+def test_crontab_has_one_line_of_a_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the user is told to do replaces the line, and removes it."""
+    programs, lines = tmp_path / "bin", tmp_path / "bin" / "crontab.lines"
+    programs.mkdir()
+    for name, text in (("crontab", CRONTAB), ("systemctl", "#!/bin/sh\nexit 1\n")):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    lines.write_text("1 1 * * * before\n")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "st.[o]r,e*" / "deployments" / "a.b"
+    folder.mkdir(parents=True)
+
+    def told(line: str) -> list[str]:
+        subprocess.run(["sh", "-c", line.split("`")[-2]], check=True)
+        return [one.split(" env ")[0] for one in lines.read_text().splitlines()]
+
+    record = {"name": "a.b", "folder": str(folder), "python": sys.executable, "env": {}}
+    for hour, zone in ((2, "Europe/Berlin"), (3, None), (4, "UTC")):
+        record["schedule"] = {"cron": f"0 {hour} * * *", "timezone": zone}
+        (line,) = units.write(record)
+        zones = [f"CRON_TZ={zone}"] if zone else []
+        mark = f"# stoker: {folder}"
+        assert told(line) == ["1 1 * * * before", mark, *zones, f"0 {hour} * * *"]
+    (line,) = units.remove(str(folder))
+    assert told(line) == ["1 1 * * * before"]
+    assert not units.remove(str(folder))
+
+
+def test_what_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store and environments; and what can't be copied leaves nothing."""
+    monkeypatch.setenv("STOKER_STORE", str(tmp_path / "store"))
+    for name in ("a.py", "in/b.py", "store/c.py", "conda/conda-meta/d.py", "conda/e.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert sorted(_deployed.sources(str(tmp_path))) == ["a.py", "in/b.py"]
+    record = {"name": "f", "flow": "F", "python": "", "env": {}, "cwd": "", "schedule": None}
+    with pytest.raises(FileNotFoundError):
+        _deployed.write(record, {"a.py": str(tmp_path / "none.py")})
+    home = tmp_path / "store" / "deployments"
+    assert [one.name for one in home.iterdir()] == [".lock"]
+    _deployed.write(record, {"a.py": str(tmp_path / "a.py")})
+    (home / "g").mkdir()
+    (home / "g" / "deployment.json").write_text("{")
+    assert [one["name"] for one in _deployed.listed("flow")] == ["f"]
+    with pytest.raises(_deployed.NoDeployment, match="nothing is deployed as 'g' in "):
+        _deployed.find("g")
+    _deployed.remove("f")
+    assert sorted(one.name for one in home.iterdir()) == [".lock", "g"]
 
 
 @needs_engine
@@ -209,6 +336,7 @@ def test_events_start_flows(place: Place) -> None:
     place.flow("sender.py", "run")
     (first,) = place.ran("first.py")
     (second,) = place.ran("second.py")
+    assert not list(place.folder.glob(".stoker/deployments/*/.run-*"))
     program = f"""
         from metaflow import *
         namespace(None)
@@ -290,7 +418,7 @@ def test_deployer(place: Place) -> None:
         "True",
     ]
     assert "before it had a run: Error: first.py: run: no such option: --beta" in rows[5]
-    assert rows[6] == "True []" and rows[7].startswith("no deployed flow 'mine' in ")
+    assert rows[6] == "True []" and rows[7].startswith("nothing is deployed as 'mine' in ")
 
 
 @needs_engine

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from front_tools import WAIT_S, engine, environment, needs_engine
-from waiting import wait_for
+from waiting import open_gate, wait_for
 
 from stoker._deployed import DeployError, units
 
@@ -89,7 +89,7 @@ class Place:
         return done.stdout.splitlines()
 
     def deployed(self) -> Path:
-        (folder,) = (self.folder / ".stoker" / "deployments").iterdir()
+        (folder,) = (self.folder / ".stoker" / "deployments").glob("[!.]*")
         return folder
 
     def fire(self) -> str:
@@ -152,6 +152,7 @@ def test_a_schedule_is_changed_and_removed(place: Place) -> None:
     assert (place.deployed() / "cron").read_text().splitlines()[-1].startswith("5 6 * * * ")
     place.run("zenml", "pipeline", "schedule", "deactivate", "s")
     assert not timer.exists() and place.tell("print(client.get_schedule('s').active)") == ["False"]
+    assert "doesn't start: it isn't active" in place.fire()
     place.run("zenml", "pipeline", "schedule", "activate", "s")
     assert timer.exists()
     assert place.run("zenml", "pipeline", "schedule", "update", "s", "-c", "x").returncode == 1
@@ -163,6 +164,31 @@ def test_a_schedule_is_changed_and_removed(place: Place) -> None:
     )
     assert told == ["0 s", "[]"]
     assert place.run("zenml", "pipeline", "schedule", "delete", "s", "-y").returncode == 1
+
+
+@needs_engine
+def test_a_schedule_keeps_its_stack(place: Place) -> None:
+    (place.folder / "stoker.yaml").write_text("stacks: {here: {backend: local}}\n")
+    (place.folder / "helper.py").write_text(
+        "import sys\nfrom zenml.client import Client\nfactor = 1\n"
+        "print(Client().active_stack_model.name, file=sys.stderr)\n"
+    )
+    assert place.run("zenml", "stack", "set", "here").returncode == 0
+    code = "small.with_options(schedule=Schedule(name='s', cron_expression='1 2 * * *'))()\n"
+    code += "here = client.active_stack_model.components['orchestrator'][0].id\n"
+    code += "print(client.list_schedules(orchestrator_id=here).total)"
+    assert place.tell(code) == ["1"]
+    assert place.run("zenml", "stack", "set", "default").returncode == 0
+    place.fire()
+    place.ran(1)
+    folder = place.deployed()
+    assert "here" in (folder / "log").read_text().splitlines()
+    code = "small.create_snapshot(name='k')\n"
+    code += "client.trigger_pipeline('k', stack_name_or_id='here', synchronous=True)"
+    place.tell(code)
+    (other,) = (one for one in folder.parent.glob("[!.]*") if one != folder)
+    assert '"ZENML_ACTIVE_STACK_NAME": "default"' in (other / "deployment.json").read_text()
+    assert "here" in (other / "log").read_text().splitlines()
 
 
 @needs_engine
@@ -228,6 +254,45 @@ def test_snapshots_by_the_command(place: Place) -> None:
     assert place.run(*words, "run", "c").returncode == 1
 
 
+SLOW = """
+import sys
+from zenml import pipeline, step
+from zenml.client import Client
+
+@step(enable_cache=False)
+def first() -> int:
+    return len(open("gate").read())
+
+@step(enable_cache=False)
+def second(n: int) -> int:
+    import helper
+    return helper.factor
+
+@pipeline
+def slow():
+    second(first())
+
+if __name__ == "__main__":
+    slow.create_snapshot(name="s", replace=True)
+    if sys.argv[1:]:
+        print(Client().trigger_pipeline("s").name)
+"""
+
+
+@needs_engine
+def test_a_run_of_a_replaced_snapshot_keeps_its_code(place: Place) -> None:
+    os.mkfifo(place.folder / "gate")
+    (place.folder / "slow.py").write_text(SLOW)
+    assert place.run(sys.executable, "slow.py", "run").returncode == 0
+    (place.folder / "helper.py").write_text("factor = 1000\n")
+    assert place.run(sys.executable, "slow.py").returncode == 0
+    assert len(list((place.folder / ".stoker" / "deployments").glob("[!.]*"))) == 2
+    open_gate(place.folder / "gate")
+    place.ran(1)
+    code = "print(client.list_snapshots().total, results(client.list_pipeline_runs()))"
+    assert place.tell(code) == ["1 [[0, 10]]"]
+
+
 UNGUARDED = """
 from zenml import pipeline, step
 from zenml.client import Client
@@ -273,6 +338,15 @@ def test_a_program_without_a_guard_is_not_started_again(place: Place) -> None:
         (
             "small.with_options(schedule=Schedule(cron_expression='61 * * * *'))()",
             "its schedule can't be kept: cron is '61 * * * *'",
+        ),
+        (
+            "small.with_options(schedule=Schedule(run_once_start_time='2020-01-01'))()",
+            "its schedule can't be kept: its time is over",
+        ),
+        (
+            "small.with_options(schedule=Schedule(cron_expression='0 0 * * *', "
+            "start_time='2099-01-01', end_time='2098-01-01'))()",
+            "its schedule can't be kept: its time is over",
         ),
         (
             "small(); client.create_run_template('a', client.get_pipeline('small').last_run.snapshot.id)",

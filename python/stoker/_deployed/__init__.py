@@ -1,19 +1,23 @@
 """What this machine runs by itself: flows and pipelines that were deployed.
 
 A deployed one is a folder of the store, ``deployments/NAME``: ``deployment.json`` (the record),
-``code`` (its sources as they were), ``log`` (what its runs wrote), ``cron`` (its line for crontab).
+``code-…`` (its sources as they were), ``log`` (what its runs wrote), ``cron`` (its line for
+crontab). A run holds a lock in the folder of its code, which therefore stays until it has ended.
 For times there are a timer and a service of systemd (``units.py``). The record of a flow has
 ``flow``, that of a pipeline ``pipeline``; how a run of one starts is said in :func:`_line`.
 """
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import json
 import os
 import re
 import shutil
 import tempfile
 import time
+from contextlib import contextmanager, suppress
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from .._base.binary import store_path
@@ -23,7 +27,9 @@ FOLDER = "deployments"
 DEPLOYMENT = "STOKER_DEPLOYMENT"  # variables of a started run: its deployment, and its events
 TRIGGER = "STOKER_TRIGGER"
 _RECORD = "deployment.json"
+_IN_USE = ".in-use"  # in a folder of code
 _SUFFIXES = (".py", ".R", ".RDS")
+_INSTALLED = ("pyvenv.cfg", "conda-meta")  # in an environment's folder
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,198}[a-z0-9])?")
 _KEPT = (
     *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "METAFLOW_USER", "METAFLOW_HOME", "METAFLOW_PROFILE"),
@@ -77,9 +83,23 @@ def listed(kind: str, store: Optional[str] = None) -> Iterator[Dict[str, Any]]:
     folder = home(store)
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if _NAME.fullmatch(name) and os.path.isfile(_record_path(folder, name)):
-            record = find(name, store)
-            if kind in record:
-                yield record
+            with suppress(NoDeployment):  # somebody removes it, or it can't be read
+                record = find(name, store)
+                if kind in record:
+                    yield record
+
+
+@contextmanager
+def locked(path: str) -> Iterator[None]:
+    """While this process alone holds the lock of a file."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _alone(place: str) -> Any:
+    return locked(os.path.join(place, ".lock"))
 
 
 def _record_path(folder: str, name: str) -> str:
@@ -95,12 +115,9 @@ def find(name: str, store: Optional[str] = None) -> Dict[str, Any]:
     folder = home(store)
     try:
         with open(_record_path(folder, name), encoding="utf-8") as file:
-            record: Dict[str, Any] = json.load(file)
-    except (OSError, ValueError):
-        raise NoDeployment(
-            f"no deployed flow '{name}' in {folder}; `python flow.py deploy create` makes one, "
-            "`deploy list` names them all"
-        ) from None
+            record: Dict[str, Any] = {"code": "code", **json.load(file)}
+    except (OSError, ValueError, TypeError):
+        raise NoDeployment(f"nothing is deployed as '{name}' in {folder}") from None
     return {**record, "folder": os.path.join(folder, name)}
 
 
@@ -117,25 +134,53 @@ def write(record: Mapping[str, Any], code: Mapping[str, str]) -> Dict[str, Any]:
         record: ``name``, ``python``, ``env``, ``cwd``, ``schedule``, and what :func:`_line` reads.
         code: path in the copy → path of the source.
     """
-    folder = os.path.join(home(), str(record["name"]))
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    new = tempfile.mkdtemp(prefix=".new-", dir=os.path.dirname(folder))
-    for inside, source in code.items():
-        target = os.path.join(new, "code", inside)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        shutil.copyfile(source, target)
-    _put(new, record)
-    os.chmod(new, 0o755)
-    if os.path.isdir(folder):
-        if os.path.isfile(os.path.join(folder, "log")):
-            shutil.copyfile(os.path.join(folder, "log"), os.path.join(new, "log"))
-        old = tempfile.mkdtemp(prefix=".old-", dir=os.path.dirname(folder))
-        os.replace(folder, os.path.join(old, "was"))
-        os.replace(new, folder)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.replace(new, folder)
+    place = home()
+    folder = os.path.join(place, str(record["name"]))
+    with _alone(place):
+        os.makedirs(folder, exist_ok=True)
+        new = tempfile.mkdtemp(prefix="code-", dir=folder)
+        try:
+            os.chmod(new, 0o755)
+            for inside, source in code.items():
+                target = os.path.join(new, inside)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                shutil.copyfile(source, target)
+            with open(os.path.join(new, _IN_USE), "w", encoding="utf-8"):
+                pass
+            _put(folder, {**record, "code": os.path.basename(new)})
+            with suppress(FileNotFoundError):
+                os.remove(os.path.join(folder, "pending.json"))  # events of the one before
+        finally:
+            _sweep(place)
     return find(str(record["name"]))
+
+
+def _sweep(place: str) -> None:
+    """Remove the code that neither a record nor a run needs, and the folders without any."""
+    for folder in glob.glob(os.path.join(glob.escape(place), "[!.]*")):
+        kept = None
+        if os.path.exists(os.path.join(folder, _RECORD)):
+            try:
+                kept = find(os.path.basename(folder), os.path.dirname(place))["code"]
+            except NoDeployment:
+                continue  # it can't be read
+        some = glob.glob(os.path.join(glob.escape(folder), "code*"))
+        for one in some:
+            if os.path.basename(one) != kept and not _in_use(one):
+                shutil.rmtree(one, ignore_errors=True)
+        if kept is None and some and not any(map(os.path.exists, some)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_use(code: str) -> bool:
+    try:
+        with open(os.path.join(code, _IN_USE), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def _put(folder: str, record: Mapping[str, Any]) -> None:
@@ -151,8 +196,9 @@ def change(name: str, **fields: Any) -> Dict[str, Any]:
     Raises:
         NoDeployment: there is none.
     """
-    record = {**find(name), **fields}
-    _put(record["folder"], record)
+    with _alone(home()):
+        record = {**find(name), **fields}
+        _put(record["folder"], record)
     return record
 
 
@@ -160,12 +206,14 @@ def sources(top: str, suffixes: Optional[str] = None) -> Dict[str, str]:
     """Path in the copy → source, for the files in a program's folder that count as its code."""
     ends = tuple(one.strip() for one in suffixes.split(",")) if suffixes else _SUFFIXES
     found: Dict[str, str] = {}
+    ours = {os.path.realpath(one) for one in (home(), os.path.dirname(home()))}
     for folder, inside, names in os.walk(top):
         inside[:] = [
             one
             for one in inside
             if not one.startswith((".", "__pycache__"))
-            and not os.path.exists(os.path.join(folder, one, "pyvenv.cfg"))
+            and not any(os.path.exists(os.path.join(folder, one, mark)) for mark in _INSTALLED)
+            and os.path.realpath(os.path.join(folder, one)) not in ours
         ]
         for name in names:
             path = os.path.join(folder, name)
@@ -174,23 +222,29 @@ def sources(top: str, suffixes: Optional[str] = None) -> Dict[str, str]:
     return found
 
 
-def remove(name: str, store: Optional[str] = None) -> None:
-    """Remove what is deployed, with its timer; its runs stay.
+def remove(name: str, store: Optional[str] = None) -> List[str]:
+    """Remove what is deployed, with its timer; its runs stay, and those that go on have their code.
+
+    Returns:
+        What the user has to do.
 
     Raises:
         NoDeployment: there is none.
     """
     from . import units
 
-    record = find(name, store)
-    units.remove(name)
-    shutil.rmtree(record["folder"])
+    folder = find(name, store)["folder"]
+    lines = units.remove(folder)
+    with _alone(home(store)), suppress(FileNotFoundError):
+        os.remove(os.path.join(folder, _RECORD))
+        _sweep(home(store))
+    return lines
 
 
 class Started:
     """A run that was started: its process, later its id."""
 
-    def __init__(self, record: Mapping[str, Any], process: Any, facts: str) -> None:
+    def __init__(self, record: Mapping[str, Any], process: Any, facts: Optional[str]) -> None:
         self.record = record
         self.process = process
         self.facts = facts
@@ -201,6 +255,7 @@ class Started:
         Raises:
             NoRun: the program ended before.
         """
+        assert self.facts is not None
         try:
             while True:
                 ended = self.process.poll() is not None
@@ -221,8 +276,11 @@ class Started:
                 os.remove(self.facts)
 
     def _last_line(self) -> str:
-        with open(os.path.join(self.record["folder"], "log"), encoding="utf-8") as file:
-            lines = file.read().strip().splitlines()
+        try:
+            with open(os.path.join(self.record["folder"], "log"), encoding="utf-8") as file:
+                lines = file.read().strip().splitlines()
+        except OSError:
+            return ""
         return f": {lines[-1]}" if lines else ""
 
 
@@ -234,35 +292,53 @@ def _line(record: Mapping[str, Any]) -> List[str]:
     folder = str(record["folder"])
     if "pipeline" in record:
         return [record["python"], "-m", "stoker._zen.deployed", folder]
-    code = os.path.join(folder, "code", record["file"])
+    code = os.path.join(folder, record["code"], record["file"])
     return [record["python"], code, *record["top"], "run", *record["run"]]
 
 
 def start(
-    record: Mapping[str, Any], words: Sequence[str] = (), events: Sequence[Mapping[str, Any]] = ()
+    record: Mapping[str, Any],
+    words: Sequence[str] = (),
+    events: Sequence[Mapping[str, Any]] = (),
+    env: Optional[Mapping[str, str]] = None,
+    awaited: bool = True,
 ) -> Started:
     """Start a run of what is deployed, which outlives this process.
 
     Args:
         words: further words of its command line. events: what started it.
+        env: further variables. awaited: somebody waits until the run exists.
+
+    Raises:
+        NoDeployment: it is removed.
     """
     import subprocess
 
     folder = str(record["folder"])
-    handle, facts = tempfile.mkstemp(prefix=".run-", dir=folder)
-    os.close(handle)
-    os.remove(facts)
+    more, place = env or {}, os.path.dirname(folder)
+    with _alone(place):
+        record = find(str(record["name"]), os.path.dirname(place))
+        code = os.open(
+            os.path.join(folder, record["code"], _IN_USE), os.O_RDONLY | os.O_CREAT, 0o644
+        )
+        fcntl.flock(code, fcntl.LOCK_SH)
+    facts = None
+    if awaited:
+        handle, facts = tempfile.mkstemp(prefix=".run-", dir=folder)
+        os.close(handle)
+        os.remove(facts)
     ours = ("STOKER_", "METAFLOW_", "MF_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(ours) and k != "PYTHONPATH"}
-    env.update(record["env"])
-    env["STOKER_STORE"] = os.path.dirname(os.path.dirname(folder))
+    env = {**env, **record["env"], **more}
+    env["STOKER_STORE"] = os.path.dirname(place)
     env[DEPLOYMENT] = str(record["name"])
     env[TRIGGER] = json.dumps(list(events))
-    line = [*_line(record), *words, "--runner-attribute-file", facts]
-    with open(os.path.join(folder, "log"), "ab") as log:
+    line = [*_line(record), *words, *(["--runner-attribute-file", facts] if facts else [])]
+    with open(code, "rb"), open(os.path.join(folder, "log"), "ab") as log:
         process = subprocess.Popen(
             line,
             env=env,
+            pass_fds=[code],
             cwd=record["cwd"] if os.path.isdir(record["cwd"]) else folder,
             stdin=subprocess.DEVNULL,
             stdout=log,

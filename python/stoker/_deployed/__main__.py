@@ -14,7 +14,8 @@ def main() -> int:
         print("usage: python -m stoker._deployed run NAME", file=sys.stderr)
         return 2
     record = find(sys.argv[2])
-    why = units.why_not(record["schedule"] or {}, time.time())
+    why = None if record.get("active", True) else "it isn't active"
+    why = why or units.why_not(record["schedule"], time.time())
     print(f"'{record['name']}' doesn't start: {why}" if why else json.dumps(start(record).wait()))
     return 0
 

@@ -10,7 +10,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
-from . import DeployError
+from . import _RECORD, FOLDER, DeployError
 
 _DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -19,7 +19,8 @@ _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12),
 
 
 def fields_of(cron: str) -> List[str]:
-    """The five fields of a cron expression: a sixth (the year) is left out, ``?`` is ``*``.
+    """The five fields of a cron expression: a sixth, which can only be ``*``, is left out; ``?`` is
+    ``*``.
 
     Raises:
         DeployError: it isn't one that cron and systemd both understand.
@@ -27,6 +28,11 @@ def fields_of(cron: str) -> List[str]:
     fields = ["*" if one == "?" else one for one in cron.split()]
     if len(fields) not in (5, 6):
         raise DeployError(f"cron is {cron!r}; it has five fields: minute hour day month weekday")
+    if len(fields) == 6 and cron.split()[5] != "*":
+        raise DeployError(
+            f"cron is {cron!r}; it has five fields, minute hour day month weekday, without seconds; a "
+            "sixth, the year, can only be *"
+        )
     for text, (name, low, high) in zip(fields, _FIELDS):
         for part in text.split(","):
             if not _is_part(name, part, low, high):
@@ -39,7 +45,7 @@ def fields_of(cron: str) -> List[str]:
 
 def _is_part(name: str, part: str, low: int, high: int) -> bool:
     span, slash, step = part.partition("/")
-    if slash and not (step.isdigit() and int(step) > 0):
+    if slash and not _number(step, (), 0):
         return False
     if span == "*":
         return True
@@ -53,7 +59,7 @@ def _number(text: str, names: Any, low: int) -> Optional[int]:
     known = [one.lower() for one in names]
     if text.lower() in known:
         return known.index(text.lower()) + (low if len(known) == len(_MONTHS) else 0)
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def calendar_of(cron: str, timezone: Optional[str] = None) -> List[str]:
@@ -62,11 +68,11 @@ def calendar_of(cron: str, timezone: Optional[str] = None) -> List[str]:
     clock = f"{_numbers('hour', hour)}:{_numbers('minute', minute)}:00"
     months = _numbers("month", month)
     tail = f" {timezone}" if timezone else ""
-    dates = [f"*-{months}-{_numbers('day', day)} {clock}{tail}"]
-    if weekday != "*":
-        on_days = f"{_days(weekday)} *-{months}-* {clock}{tail}"
-        dates = [on_days] if day == "*" else [*dates, on_days]
-    return dates
+    days = "" if weekday == "*" else f"{_days(weekday)} "
+    dates = f"*-{months}-{_numbers('day', day)} {clock}{tail}"
+    if "*" in (day[0], weekday[0]):  # cron takes both
+        return [f"{days}{dates}"]
+    return [dates, f"{days}*-{months}-* {clock}{tail}"]
 
 
 def _values(name: str, text: str) -> List[int]:
@@ -143,8 +149,10 @@ def times_of(
     return found
 
 
-def why_not(schedule: Mapping[str, Any], now: float) -> Optional[str]:
+def why_not(schedule: Optional[Mapping[str, Any]], now: float) -> Optional[str]:
     """Why a run doesn't start at this time, although cron or systemd asks for one; None: it does."""
+    if schedule is None:
+        return "it has no schedule"
     start, end = schedule.get("start"), schedule.get("end")
     if start is not None and now < start - start % 60:
         return "its time begins later"
@@ -176,9 +184,67 @@ def _command(record: Mapping[str, Any]) -> List[str]:
 
 
 def _variables(record: Mapping[str, Any]) -> Dict[str, str]:
-    store = os.path.dirname(os.path.dirname(record["folder"]))
     kept = {key: record["env"][key] for key in ("PYTHONPATH", "STOKER_BIN") if key in record["env"]}
-    return {"STOKER_STORE": store, **kept}
+    return {"STOKER_STORE": _store(record["folder"]), **kept}
+
+
+def _store(folder: str) -> str:
+    return os.path.dirname(os.path.dirname(folder))
+
+
+def _others(folder: str) -> Optional[str]:
+    """The folder of another store's deployment whose units have this one's name, or None."""
+    name = os.path.basename(folder)
+    try:
+        with open(_unit_paths(name)["service"], encoding="utf-8") as file:
+            found = re.search(r'^Environment="STOKER_STORE=(.*)"$', file.read(), re.MULTILINE)
+    except OSError:
+        return None
+    if found is None:
+        return None
+    store = re.sub(r'\\(["\\])', r"\1", found[1]).replace("%%", "%")
+    other = os.path.join(store, FOLDER, name)
+    same = os.path.realpath(other) == os.path.realpath(folder)
+    return None if same or not os.path.exists(os.path.join(other, _RECORD)) else other
+
+
+def refuse_others(folder: str) -> None:
+    """Nothing, if the units of this name are free or those of the deployment in this folder.
+
+    Raises:
+        DeployError: they are another store's.
+    """
+    other = _others(folder)
+    if other is not None:
+        raise DeployError(
+            f"'{os.path.basename(folder)}' has a timer already, for {other}: deploy it by another "
+            "name, or delete that one"
+        )
+
+
+def _mark(folder: str) -> str:
+    return f"# stoker: {folder}"
+
+
+def _in_crontab(folder: str) -> bool:
+    import subprocess
+
+    if shutil.which("crontab") is None:
+        return False
+    done = subprocess.run(
+        ["crontab", "-l"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    return _mark(folder) in done.stdout.splitlines()
+
+
+def _without(folder: str) -> str:
+    """The command that prints crontab's lines without those of a deployment."""
+    first, last = (
+        re.sub(r"[][.*^$\\,]", r"\\\g<0>", one)
+        for one in (_mark(folder), f" -m stoker._deployed run {os.path.basename(folder)} >>")
+    )
+    lines = rf"\,^{first}$,,\,{last},d"
+    return f"crontab -l | sed {shlex.quote(lines)}"
 
 
 def _quoted(text: str) -> str:
@@ -187,7 +253,12 @@ def _quoted(text: str) -> str:
 
 
 def write(record: Mapping[str, Any]) -> List[str]:
-    """Write a schedule's files; returns what the user has to know, or to do."""
+    """Write a schedule's files; returns what the user has to know, or to do.
+
+    Raises:
+        DeployError: another store has a timer of this name.
+    """
+    refuse_others(record["folder"])
     schedule = record["schedule"]
     calendar = [f"OnCalendar={one}" for one in calendar_of(schedule["cron"], schedule["timezone"])]
     lines = {
@@ -220,17 +291,20 @@ def write(record: Mapping[str, Any]) -> List[str]:
     cron = os.path.join(record["folder"], "cron")
     with open(cron, "w", encoding="utf-8") as file:
         file.write(_crontab(record))
+    known = _in_crontab(record["folder"])
     if _systemctl("daemon-reload") and _systemctl(
         "enable", "--now", os.path.basename(paths["timer"])
     ):
         return [
             f"systemd starts it: {', '.join(record['calendar'])}; without a login only after "
-            "`loginctl enable-linger`"
+            "`loginctl enable-linger`",
+            *(_leave_crontab(record["folder"]) if known else []),
         ]
+    before = f"({_without(record['folder'])})" if known else "crontab -l"
     return [
         f"nothing starts it yet, because systemd of this user can't be reached. Its files are {paths['timer']} and "
         f".service: `systemctl --user enable --now {os.path.basename(paths['timer'])}`; or let cron do it: "
-        f"`(crontab -l; cat {shlex.quote(cron)}) | crontab -`"
+        f"`({before}; cat {shlex.quote(cron)}) | crontab -`"
     ]
 
 
@@ -240,18 +314,24 @@ def _crontab(record: Mapping[str, Any]) -> str:
     command = " ".join(["env", *map(shlex.quote, words)]).replace("%", r"\%")
     log = shlex.quote(os.path.join(record["folder"], "log")).replace("%", r"\%")
     zone = f"CRON_TZ={schedule['timezone']}\n" if schedule["timezone"] else ""
-    return f"# stoker: {record['name']}\n{zone}{' '.join(fields_of(schedule['cron']))} {command} >>{log} 2>&1\n"
+    return f"{_mark(record['folder'])}\n{zone}{' '.join(fields_of(schedule['cron']))} {command} >>{log} 2>&1\n"
 
 
-def remove(name: str) -> None:
-    """Stop a schedule, and remove its units."""
-    paths = _unit_paths(name)
-    if os.path.exists(paths["timer"]):
-        _systemctl("disable", "--now", os.path.basename(paths["timer"]))
-    for path in paths.values():
-        if os.path.exists(path):
-            os.remove(path)
-    _systemctl("daemon-reload")
+def remove(folder: str) -> List[str]:
+    """Stop the schedule of a deployment and remove its files; returns what the user has to do."""
+    paths = _unit_paths(os.path.basename(folder))
+    if _others(folder) is None:
+        if os.path.exists(paths["timer"]):
+            _systemctl("disable", "--now", os.path.basename(paths["timer"]))
+        for path in paths.values():
+            if os.path.exists(path):
+                os.remove(path)
+        _systemctl("daemon-reload")
+    return _leave_crontab(folder) if _in_crontab(folder) else []
+
+
+def _leave_crontab(folder: str) -> List[str]:
+    return [f"its line is in crontab: `{_without(folder)} | crontab -` removes it"]
 
 
 def _systemctl(*words: str) -> bool:

@@ -25,7 +25,7 @@ from .._definition.layers import RunConfig, as_patch
 from .._engine.compiled import main_file
 from .._engine.failures import PipelineFailed
 from ..materializers import _json
-from . import whole
+from . import stacks, whole
 
 
 def keep(
@@ -59,7 +59,7 @@ def keep(
         "source": place.program,
         "cwd": os.getcwd(),
         "python": sys.executable,
-        "env": shared.kept_environment(),
+        "env": {**shared.kept_environment(), "ZENML_ACTIVE_STACK_NAME": stacks.active_name()},
         "arguments": _plain(pipeline, args, kwargs),
         "configuration": _configuration(pipeline, place.written),
         "schedule": None,
@@ -155,19 +155,21 @@ def _kept(name: str, layer: Mapping[str, Any], written: Mapping[str, Any]) -> Di
 
 
 def start(
-    record: Mapping[str, Any], configuration: Optional[Mapping[str, Any]] = None
+    record: Mapping[str, Any],
+    configuration: Optional[Mapping[str, Any]] = None,
+    env: Optional[Mapping[str, str]] = None,
 ) -> Tuple[str, Any]:
     """Start a run; returns the engine's id of it as soon as there is one, and its process.
 
     Args:
-        configuration: a run configuration that wins over what is kept.
+        configuration: a run configuration that wins over what is kept. env: further variables.
 
     Raises:
         RuntimeError: the program ended before it had a run.
     """
     whole.refuse_import(f"a run of '{record['title']}' is started")
     words = ["--configuration", json.dumps(configuration)] if configuration else []
-    started = shared.start(record, words)
+    started = shared.start(record, words, env=env)
     return str(started.wait()["run_id"]), started.process
 
 
@@ -181,16 +183,16 @@ def main(words: List[str]) -> int:
     parser.add_argument("--runner-attribute-file")
     given = parser.parse_args(words)
     shared.taken_from_environment()
-    with open(os.path.join(given.folder, "deployment.json"), encoding="utf-8") as stream:
-        record = json.load(stream)
-    whole.started_by[record["kind"]] = record["id"]
     if given.runner_attribute_file:
         whole.told.append(lambda run: _tell(given.runner_attribute_file, run))
     try:
+        place, name = os.path.split(given.folder)
+        record = shared.find(name, os.path.dirname(place))
+        whole.started_by[record["kind"]] = record["id"]
         arguments = {k: _json.decode(v) for k, v in record["arguments"].items()}
         configuration = dict(given.configuration)
         arguments.update(configuration.pop("parameters", None) or {})
-        pipeline = _restored(record, os.path.join(given.folder, "code"))
+        pipeline = _restored(record, os.path.join(given.folder, record["code"]))
         pipeline._runs.append(RunConfig("run configuration", configuration))
         pipeline(**arguments)
     except PipelineFailed:

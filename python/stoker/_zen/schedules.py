@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from .. import _deployed as shared
 from .._base.errors import SettingsError, say
 from .._deployed import units
-from . import deployed, records
+from . import deployed, records, stacks
 from .errors import EntityExistsError
 from .page import Page, page_of
 from .responses import Response, found_by, moment
@@ -34,12 +34,20 @@ class ScheduleResponse(Response):
         for key in _TIMES:
             setattr(self, key, None if said[key] is None else moment(said[key] * 1000))
         self.pipeline_id = records.id_of("pipeline", str(record["pipeline"]))
-        self.orchestrator_id = records.id_of("component", "orchestrator/default")
         self.run_metadata: Dict[str, Any] = {}
 
     start_time: Optional[datetime.datetime]
     end_time: Optional[datetime.datetime]
     run_once_start_time: Optional[datetime.datetime]
+
+    @property
+    def orchestrator_id(self) -> uuid.UUID:
+        """That of the stack on which its runs start."""
+        name = str(self.record["env"]["ZENML_ACTIVE_STACK_NAME"])
+        known = stacks.stacks()
+        some = [one for one in known if one.name in (name, name.partition(":")[0])]
+        found: uuid.UUID = (some or known)[0].parts["orchestrator"][0].id
+        return found
 
     @property
     def utc_start_time(self) -> Optional[str]:
@@ -80,6 +88,10 @@ def create(
         at = getattr(schedule, key)
         said[key] = None if at is None else at.timestamp()
     now = records.now_ms()
+    if _is_over(said, now / 1000):
+        raise SettingsError(
+            f"pipeline '{pipeline.name}': its schedule can't be kept: its time is over"
+        )
     times = _times(f"pipeline '{pipeline.name}'", said)
     more = {"said": said, "schedule": times, "created_ms": now, "updated_ms": now}
     more["calendar"] = units.calendar_of(times["cron"])
@@ -88,6 +100,13 @@ def create(
     record = deployed.keep(pipeline, arguments, _KIND, name, **more, active=True, archived=False)
     head = f"pipeline '{pipeline.name}' doesn't run at once: it has the schedule '{name}'"
     return [f"{head}; {line}" for line in units.write(record)]
+
+
+def _is_over(said: Mapping[str, Any], now: float) -> bool:
+    once, begin, end = said["run_once_start_time"], said["start_time"], said["end_time"]
+    if once is not None and once < now - 60:
+        return True
+    return end is not None and end < max(now, begin or now)
 
 
 def _times(where: str, said: Mapping[str, Any]) -> Dict[str, Any]:
@@ -153,8 +172,8 @@ def update(
     if active is not None:
         fields["active"] = active
     record = shared.change(record["name"], **fields)
-    units.remove(record["name"])
-    for line in units.write(record) if record["active"] else ():
+    left = units.remove(record["folder"])
+    for line in units.write(record) if record["active"] else left:
         say(f"schedule '{record['title']}': {line}")
     return ScheduleResponse(record)
 
@@ -163,8 +182,11 @@ def delete(name_or_id: Any, soft: bool = True) -> None:
     """Stop a schedule and remove it; with ``soft`` it stays among the archived ones. Raises
     KeyError."""
     found = get(name_or_id, None)
-    if not soft:
-        shared.remove(found.record["name"])
-        return
-    units.remove(found.record["name"])
-    shared.change(found.record["name"], active=False, archived=True, updated_ms=records.now_ms())
+    name = found.record["name"]
+    if soft:
+        left = units.remove(found.record["folder"])
+        shared.change(name, active=False, archived=True, updated_ms=records.now_ms())
+    else:
+        left = shared.remove(name)
+    for line in left:
+        say(f"schedule '{found.name}': {line}")

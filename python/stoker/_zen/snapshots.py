@@ -221,10 +221,8 @@ def run(
     for key in ("build", "schedule"):
         if configuration.get(key):
             raise ValueError(f"Can't set {key} when running a snapshot.")
-    record = dict(found.record)
-    if stack is not None:
-        record["env"] = {**record["env"], "ZENML_ACTIVE_STACK_NAME": stack}
-    made, process = deployed.start(record, configuration)
+    env = {} if stack is None else {"ZENML_ACTIVE_STACK_NAME": stack}
+    made, process = deployed.start(found.record, configuration, env)
     if synchronous:
         process.wait()
     return runs.run_of(made)

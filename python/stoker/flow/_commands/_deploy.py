@@ -42,14 +42,16 @@ def create(context: Context, values: Dict[str, Any]) -> int:
     if values["only_json"]:
         print(json.dumps(record, indent=1))
         return 0
-    units.remove(record["name"])
+    folder = os.path.join(_deploy.home(), record["name"])
+    if record["schedule"]:
+        _deploy.as_flows(units.refuse_others)(folder)
+    left = units.remove(folder)
     record = _deploy.write(record, _code(record["source"], context))
     context.say(
         f"Deployed {context.name} as '{record['name']}' on this machine (no cluster): {record['folder']}"
     )
-    if record["schedule"]:
-        for line in units.write(record):
-            context.say(f"  {line}")
+    for line in units.write(record) if record["schedule"] else left:
+        context.say(f"  {line}")
     for one in record["triggers"]:
         context.say(f"  event '{one['event']}' starts it" + _and_all(record["triggers"]))
     if not record["schedule"] and not record["triggers"]:
@@ -181,8 +183,10 @@ def listing(context: Context, values: Dict[str, Any]) -> int:
 def delete(context: Context, values: Dict[str, Any]) -> int:
     """Remove the deployed flow."""
     name = _name(context, values)
-    _deploy.remove(name)
+    left = _deploy.remove(name)
     context.say(f"Removed '{name}'; its runs stay")
+    for line in left:
+        context.say(f"  {line}")
     return 0
 
 

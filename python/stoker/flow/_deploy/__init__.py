@@ -25,6 +25,7 @@ class NoDeployment(MetaflowException):
     headline = "Deployment not found"
 
 
+_HINT = "; `python flow.py deploy create` deploys a flow, `deploy list` names them all"
 _ERRORS = {shared.NoDeployment: NoDeployment, shared.NoRun: NoRunError}
 
 
@@ -36,7 +37,8 @@ def as_flows(func: _F) -> _F:
         try:
             return func(*args, **given)
         except shared.DeployError as bad:
-            raise _ERRORS.get(type(bad), MetaflowException)(str(bad)) from None
+            more = _HINT if isinstance(bad, shared.NoDeployment) else ""
+            raise _ERRORS.get(type(bad), MetaflowException)(f"{bad}{more}") from None
 
     return cast(_F, call)
 
@@ -54,10 +56,13 @@ class Started(shared.Started):
 
 
 def start(
-    record: Mapping[str, Any], words: Sequence[str] = (), events: Sequence[Mapping[str, Any]] = ()
+    record: Mapping[str, Any],
+    words: Sequence[str] = (),
+    events: Sequence[Mapping[str, Any]] = (),
+    awaited: bool = True,
 ) -> Started:
     """As :func:`stoker._deployed.start`."""
-    begun = shared.start(record, words, events)
+    begun = as_flows(shared.start)(record, words, events, awaited=awaited)
     return Started(begun.record, begun.process, begun.facts)
 
 

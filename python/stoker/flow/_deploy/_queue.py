@@ -8,16 +8,15 @@ started the step's run handles it (:class:`Watch`).
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
 import threading
 import time
 import uuid
-from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
+from ..._deployed import locked
 from .. import _records
 from . import home, listed, start
 
@@ -62,7 +61,7 @@ def handle(store: Optional[str] = None) -> List[str]:
     started: List[str] = []
     if not _waiting(queue):
         return started
-    with _locked(os.path.join(queue, "lock")):
+    with locked(os.path.join(queue, "lock")):
         for path in _waiting(queue):
             try:
                 with open(path, encoding="utf-8") as file:
@@ -83,13 +82,6 @@ def _waiting(queue: str) -> List[str]:
     except FileNotFoundError:
         return []
     return [os.path.join(queue, one) for one in names if one.endswith(".json")]
-
-
-@contextmanager
-def _locked(path: str) -> Iterator[None]:
-    with open(path, "w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _takes(record: Mapping[str, Any], event: Dict[str, Any]) -> bool:
@@ -121,7 +113,7 @@ def _takes(record: Mapping[str, Any], event: Dict[str, Any]) -> bool:
     facts = [
         {key: one[key] for key in ("name", "id", "type", "timestamp")} for one in came.values()
     ]
-    start(record, words, facts)
+    start(record, words, facts, awaited=False)
     return True
 
 
