@@ -349,3 +349,43 @@ def test_stacks_on_one_line_stay_as_they_are(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert 'write yourself: s: {"backend": "local"}' in done.stderr
     assert (tmp_path / "stoker.yaml").read_text() == text
+
+
+ASKS = """
+from zenml.client import Client
+from zenml.models import SecretUpdate, StackUpdate
+
+client = Client()
+client.create_secret("s", {"a": "1"})
+def told(call, *given, **words):
+    try:
+        return call(*given, **words)
+    except Exception as bad:
+        return f"{type(bad).__name__}: {bad}"
+store = client.zen_store
+print(told(store.update_secret, client.get_secret("s").id, SecretUpdate(private=True)))
+print(told(store.update_stack, "here", StackUpdate(description="x")))
+print(told(store.get_secret, client.get_secret("s").id, colour="red"))
+"""
+ASKED = """\
+TypeError: zen_store.update_secret() can't change 'private'
+TypeError: zen_store.update_stack() can't change 'description'
+TypeError: zen_store.get_secret() takes no 'colour'
+"""
+
+
+@needs_engine
+def test_the_store_refuses_what_it_would_not_change(project: Path) -> None:
+    done = compat(project, sys.executable, "-c", ASKS)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ASKED
+
+
+@needs_engine
+def test_the_default_artifact_store_is_that_of_this_machine(project: Path) -> None:
+    """Not the bucket of another stack."""
+    words = "register plain -o gpus -a default"
+    done = compat(project, "zenml", "stack", *words.split())
+    assert done.returncode == 0, done.stderr
+    (line,) = [one for one in (project / "stoker.yaml").read_text().splitlines() if "plain" in one]
+    assert "store" not in line.partition("#")[0]

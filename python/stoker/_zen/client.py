@@ -342,7 +342,10 @@ class Client(Answers):
         model_version_name_or_number_or_id: Any = None,
         **_: Any,
     ) -> models.ModelVersionResponse:
-        """A version by number, name, stage or id; raises KeyError."""
+        """A version by number, name, stage or id; by id also without a model. Raises KeyError."""
+        if model_name_or_id is None:
+            id = model_version_name_or_number_or_id
+            return targets.model_version({"model_version_id": id})
         return models.get_model_version(model_name_or_id, model_version_name_or_number_or_id)
 
     def list_model_versions(

@@ -408,9 +408,12 @@ def backend_of(flavor: str) -> str:
 
 def all_components() -> List[Component]:
     """The components of all stacks and of none."""
-    parts = [one for stack in stacks() for some in stack.parts.values() for one in some]
-    parts += [one for more in apart for one in more()]
-    return list({one.id: one for one in parts}.values())
+    parts = [one for more in apart for one in more()]
+    parts += [one for stack in stacks() for some in stack.parts.values() for one in some]
+    found: Dict[Any, Component] = {}
+    for one in parts:  # of those of one name, the registered one, else this machine's
+        found.setdefault(one.id, one)
+    return list(found.values())
 
 
 def active_name() -> str:
