@@ -389,3 +389,75 @@ def test_the_default_artifact_store_is_that_of_this_machine(project: Path) -> No
     assert done.returncode == 0, done.stderr
     (line,) = [one for one in (project / "stoker.yaml").read_text().splitlines() if "plain" in one]
     assert "store" not in line.partition("#")[0]
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (
+            "orchestrator register k --flavor=kubernetes --token=hidden",
+            "orchestrator 'k' takes no 'token': credentials are those of the machine",
+        ),
+        (
+            "artifact-store register s --flavor=s3 --path=s3://b/p --secret=hidden",
+            "artifact store 's' takes no 'secret': credentials are those of the machine",
+        ),
+        (
+            "artifact-store register s --flavor=s3 --path=s3://b/p --region=x",
+            "artifact store 's' takes no 'region'; it takes 'path' and 'shared'",
+        ),
+    ],
+)
+def test_a_stack_takes_no_credentials(project: Path, words: str, sentence: str) -> None:
+    done = compat(project, "zenml", *words.split())
+    assert done.returncode == 1 and sentence in done.stderr, done.stderr
+
+
+@needs_engine
+def test_a_linked_stoker_yaml_stays_a_link_with_its_mode_and_ends_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    real = tmp_path / "shared" / "stoker.yaml"
+    real.write_bytes(b"stacks:\r\n  here: {backend: local}\r\n")
+    real.chmod(0o640)
+    link = tmp_path / "stoker.yaml"
+    link.symlink_to(real)
+    done = compat(tmp_path, "zenml", *"stack register s -o default -a default".split())
+    assert done.returncode == 0, done.stderr
+    lines = real.read_bytes().split(b"\r\n")
+    assert link.is_symlink() and real.stat().st_mode & 0o777 == 0o640
+    assert len(lines) == 4 and not any(b"\n" in line for line in lines)
+
+
+TWO = """
+import subprocess, sys
+words = "stack register {} -o default -a default"
+both = [subprocess.Popen(["zenml", *words.format(n).split()]) for n in ("one", "two", "three")]
+sys.exit(any([one.wait() for one in both]))
+"""
+
+
+@needs_engine
+def test_programs_that_register_at_once_lose_no_stack(project: Path) -> None:
+    done = compat(project, sys.executable, "-c", TWO)
+    assert done.returncode == 0, done.stderr
+    text = (project / "stoker.yaml").read_text()
+    assert all(f'  "{name}": ' in text for name in ("one", "two", "three"))
+
+
+WARNS = """
+from zenml import step
+
+@step(experiment_tracker="tracker")
+def tracked() -> int:
+    return 1
+"""
+
+
+@needs_engine
+def test_a_missing_tracker_is_told_though_an_orchestrator_is_registered(project: Path) -> None:
+    words = "orchestrator register k --flavor=kubernetes"
+    assert compat(project, "zenml", *words.split()).returncode == 0
+    (project / "warns.py").write_text(WARNS)
+    done = compat(project, sys.executable, "warns.py")
+    assert done.returncode == 0 and "experiment_tracker" in done.stderr
