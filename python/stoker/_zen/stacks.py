@@ -466,7 +466,15 @@ def component(kind: Any, name_or_id: Any = None) -> ComponentResponse:
 
 def list_stacks(given: Mapping[str, Any]) -> Page[StackResponse]:
     """The page of stacks."""
-    return page_of("stacks", [one.model for one in stacks()], given, _FILTERS)
+    asked = {
+        **_FILTERS,
+        "description": lambda s: s.description,
+        "component_id": lambda s: [one.id for some in s.components.values() for one in some],
+        "component": lambda s: [
+            word for some in s.components.values() for one in some for word in (one.name, one.id)
+        ],
+    }
+    return page_of("stacks", [one.model for one in stacks()], given, asked)
 
 
 def list_components(given: Mapping[str, Any]) -> Page[ComponentResponse]:

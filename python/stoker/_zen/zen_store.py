@@ -32,6 +32,8 @@ _FIELDS: Dict[str, Dict[str, Optional[str]]] = {
     "update_secret": {"name": "new_name", "values": "add_or_update_values"},
     "update_stack": {"components": "component_updates"},
 }
+# Function → what it is asked for if its filter doesn't say otherwise.
+_USUAL: Dict[str, Dict[str, Any]] = {"list_snapshots": {"named_only": False}}
 _EVERYWHERE: Dict[str, Optional[str]] = {"user": None, "project": None}
 
 
@@ -106,7 +108,7 @@ def _call(called: str, function: Any, client: Any, *args: Any, **given: Any) -> 
     Raises:
         TypeError: a field that the client's function doesn't have.
     """
-    filters: Dict[str, Any] = {}
+    filters: Dict[str, Any] = dict(_USUAL.get(called, {}))
     words: Dict[str, Any] = {}
     first: List[Any] = []
     for name, value in [*((None, one) for one in args), *given.items()]:

@@ -25,10 +25,12 @@ from zenml.models import (
     ProjectScopedFilter,
     RunMetadataRequest,
     RunMetadataResource,
+    RunTemplateFilter,
     ScheduleFilter,
     SecretFilter,
     SecretRequest,
     SecretUpdate,
+    StackFilter,
     StackRequest,
     StackUpdate,
     StepRunFilter,
@@ -231,3 +233,37 @@ if __name__ == "__main__":
     fact("rename stack", lambda: store.update_stack(stack.id, StackUpdate(name="sc_other")).name)
     fact("drop stack", lambda: store.delete_stack(client.get_stack("sc_other").id))
     fact("drop component", lambda: store.delete_stack_component(registry))
+
+    # fields of filters
+    fact("all snapshots", lambda: store.list_snapshots(PipelineSnapshotFilter()).total)
+    fact("named snapshots", lambda: client.list_snapshots().total)
+    for given in (
+        *({"runnable": False}, {"deployable": True}, {"deployed": True}, {"stack": "default"}),
+        *({"schedule_id": mine["project"]}, {"source_snapshot_id": mine["project"]}),
+        {"build_id": mine["project"]},
+    ):
+        fact(
+            f"snapshots by {[*given][0]}",
+            lambda given=given: store.list_snapshots(PipelineSnapshotFilter(**given)).total,
+        )
+    for given in (
+        *({"templatable": True}, {"root_runs_only": True}, {"stack_component": "default"}),
+        *({"trigger_id": mine["project"]}, {"parent_run_id": mine["project"]}),
+        {"triggered_by_step_run_id": mine["project"]},
+    ):
+        fact(
+            f"runs by {[*given][0]}",
+            lambda given=given: store.list_runs(PipelineRunFilter(**given)).total,
+        )
+    for given in ({"exclude_retried": True}, {"cache_expired": True}, {"cache_expired": False}):
+        fact(
+            f"steps by {given}",
+            lambda given=given: store.list_run_steps(StepRunFilter(**given)).total,
+        )
+    here = client.get_stack_component("orchestrator", "default").id
+    for given in ({"component_id": here}, {"component": "default"}, {"description": "none"}):
+        fact(
+            f"stacks by {[*given][0]}",
+            lambda given=given: store.list_stacks(StackFilter(**given)).total,
+        )
+    fact("templates by stack", lambda: store.list_run_templates(RunTemplateFilter(stack="x")).total)

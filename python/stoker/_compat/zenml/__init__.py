@@ -169,6 +169,9 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml.config.docker_settings": _SETTINGS,
     "zenml.config.retry_config": {"StepRetryConfig": _SETTINGS["StepRetryConfig"]},
     "zenml.config.cache_policy": {"CachePolicy": _SETTINGS["CachePolicy"]},
+    "zenml.config.pipeline_run_configuration": {
+        "PipelineRunConfiguration": "stoker._zen.schemas:PipelineRunConfiguration"
+    },
     "zenml.config.schedule": {"Schedule": _SETTINGS["Schedule"]},
     "zenml.client": {"Client": "stoker._zen.client:Client"},
     "zenml.steps": {
