@@ -19,7 +19,7 @@ from .configuration import (
     PipelineSnapshotResponse,
 )
 from .page import Page, page_of
-from .responses import Response, found_by, moment
+from .responses import Response, found_by, moment, with_numbers
 from .steps import StepRunResponse as StepRunResponse
 
 
@@ -125,7 +125,7 @@ class PipelineRunResponse(Response):
     @property
     def run_metadata(self) -> Dict[str, Any]:
         """Metadata of the run itself."""
-        return self.native.run_metadata
+        return dict(with_numbers(self.native.run_metadata))
 
     @property
     def start_time(self) -> Optional[datetime.datetime]:

@@ -22,7 +22,6 @@ class KeptSnapshot(PipelineSnapshotResponse):
     """A snapshot with a name: what its runs are started with."""
 
     _absent = (*PipelineSnapshotResponse._absent, "pipeline_spec")
-    name: str
     runnable = True
 
     def __init__(self, record: Mapping[str, Any]) -> None:
@@ -99,7 +98,7 @@ def create(
     if before and not replace:
         _refuse_taken(name, pipeline.name)
     now = records.now_ms()
-    more = {"description": description, "tags": tags.named(given or ())}
+    more: Dict[str, Any] = {"description": description, "tags": tags.named(given or ())}
     more["dynamic"] = bool(getattr(pipeline, "is_dynamic", False))
     record = deployed.keep(
         pipeline, pipeline.prepared, _KIND, name, **more, created_ms=now, updated_ms=now

@@ -68,7 +68,7 @@ if __name__ == "__main__":
     fact("taken", taken)
     second = client.get_snapshot("sc_second")
     fact("class", lambda: isinstance(second, PipelineSnapshotResponse))
-    fact("runnable", lambda: (second.runnable, second.is_dynamic))
+    fact("is dynamic", lambda: second.is_dynamic)
     fact("its stack", lambda: second.stack.name)
     fact("its parameters", lambda: second.pipeline_configuration.parameters)
     fact("its configuration", lambda: second.pipeline_configuration.name)
