@@ -461,3 +461,57 @@ def test_a_missing_tracker_is_told_though_an_orchestrator_is_registered(project:
     (project / "warns.py").write_text(WARNS)
     done = compat(project, sys.executable, "warns.py")
     assert done.returncode == 0 and "experiment_tracker" in done.stderr
+
+
+KEEPS = """
+from zenml import pipeline, step
+from zenml.client import Client
+from zenml.config.pipeline_run_configuration import PipelineRunConfiguration
+
+@step(enable_cache=False)
+def double(n: int) -> int:
+    return 2 * n
+
+@pipeline
+def kept(n: int = 1):
+    double(n)
+
+def told(call, *given, **words):
+    try:
+        return call(*given, **words)
+    except Exception as bad:
+        return f"{type(bad).__name__}: {bad}"
+
+if __name__ == "__main__":
+    client = Client()
+    run = kept()
+    print(told(client.trigger_pipeline, run.snapshot.id).replace(str(run.snapshot.id), "ID"))
+    print(told(kept.create_snapshot, name=""))
+    kept.create_snapshot(name="a")
+    kept.create_snapshot(name="b")
+    print(told(client.update_snapshot, "a", nme="c").partition(":")[0])
+    print(told(client.update_snapshot, "a", name="b").partition(":")[0])
+    print(client.update_snapshot("a", name="b", replace=True).name, client.list_snapshots().total)
+    print(client.list_snapshots(named_only=False).total)
+    more = PipelineRunConfiguration(parameters={"n": 5}, run_name=None)
+    run = client.trigger_pipeline("b", run_configuration=more, synchronous=True)
+    print(run.steps["double"].output.load())
+"""
+KEPT = """\
+ValueError: snapshot 'ID' is that of a run, which keeps only the digest of its code: create one by \
+pipeline.create_snapshot(name=…)
+ValueError: a snapshot's name can't be empty
+TypeError
+EntityExistsError
+b 1
+2
+10
+"""
+
+
+@needs_engine
+def test_snapshots_refuse_what_they_would_not_do(tmp_path: Path) -> None:
+    (tmp_path / "keeps.py").write_text(KEEPS)
+    done = compat(tmp_path, sys.executable, "keeps.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == KEPT

@@ -442,7 +442,8 @@ _WHY = {
     "flavor": "there are no flavors to install",
     "service": NONE["service"],
     "project": "a store is one project; another folder is another one",
-    "visualization": "a card shows a run and its artifacts",
+    "schedule": "`pipeline.with_options(schedule=…)` makes one",
+    "visualization": "`version.visualizations` has them; curated ones aren't there",
     "replay": "start the program again: what hasn't changed comes from the cache",
     "step_run": "a step's record is the engine's; `stoker run --no-cache` runs it again",
 }
