@@ -422,7 +422,7 @@ def test_a_linked_stoker_yaml_stays_a_link_with_its_mode_and_ends_of_lines(tmp_p
     real.chmod(0o640)
     link = tmp_path / "stoker.yaml"
     link.symlink_to(real)
-    done = compat(tmp_path, "zenml", *"stack register s -o default -a default".split())
+    done = compat(tmp_path, "zenml", *["stack", "register", "s", "-o", "default", "-a", "default"])
     assert done.returncode == 0, done.stderr
     lines = real.read_bytes().split(b"\r\n")
     assert link.is_symlink() and real.stat().st_mode & 0o777 == 0o640

@@ -47,7 +47,9 @@ class KeptSnapshot(PipelineSnapshotResponse):
     def pipeline_configuration(self) -> PipelineConfiguration:
         """What its runs are configured with."""
         kept, parameters = self.record["configuration"], self.record["arguments"]
-        given = RunConfiguration({"parameters": {**parameters, **kept["parameters"]}}, kept["layer"])
+        given = RunConfiguration(
+            {"parameters": {**parameters, **kept["parameters"]}}, kept["layer"]
+        )
         return PipelineConfiguration(given, self.pipeline.name, {})
 
     @property

@@ -27,7 +27,7 @@ _PICKLED = ("PIL.",)  # types with visualizations that are stored as pickles
 _PANDAS_ROWS = 10
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     """Where files of visualizations are; removed when the program ends."""
     return tempfile.TemporaryDirectory(prefix="stoker-visual-")

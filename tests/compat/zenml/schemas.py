@@ -217,9 +217,7 @@ if __name__ == "__main__":
     fact("component by id", lambda: store.get_stack_component(part.id).name)
     new = ComponentUpdate(name="sc_d", configuration={"uri": "d.e/f"})
     fact("change component", lambda: store.update_stack_component(part.id, new).configuration)
-    parts = {
-        kind.value: [one.id] for kind, [one] in client.get_stack("default").components.items()
-    }
+    parts = {kind.value: [one.id] for kind, [one] in client.get_stack("default").components.items()}
     parts = {kind: parts[kind] for kind in ("orchestrator", "artifact_store")}
     stack = store.create_stack(StackRequest(name="sc_stack", components=parts))
     fact("stack", lambda: stack.name)
@@ -227,8 +225,10 @@ if __name__ == "__main__":
     more = StackUpdate(components={**parts, "container_registry": [registry]})
     fact(
         "change stack",
-        lambda: {*parts, "container_registry"}
-        - {kind.value for kind in store.update_stack(stack.id, more).components},
+        lambda: (
+            {*parts, "container_registry"}
+            - {kind.value for kind in store.update_stack(stack.id, more).components}
+        ),
     )
     fact("rename stack", lambda: store.update_stack(stack.id, StackUpdate(name="sc_other")).name)
     fact("drop stack", lambda: store.delete_stack(client.get_stack("sc_other").id))
@@ -243,7 +243,7 @@ if __name__ == "__main__":
         {"build_id": mine["project"]},
     ):
         fact(
-            f"snapshots by {[*given][0]}",
+            f"snapshots by {next(iter(given))}",
             lambda given=given: store.list_snapshots(PipelineSnapshotFilter(**given)).total,
         )
     for given in (
@@ -252,7 +252,7 @@ if __name__ == "__main__":
         {"triggered_by_step_run_id": mine["project"]},
     ):
         fact(
-            f"runs by {[*given][0]}",
+            f"runs by {next(iter(given))}",
             lambda given=given: store.list_runs(PipelineRunFilter(**given)).total,
         )
     for given in ({"exclude_retried": True}, {"cache_expired": True}, {"cache_expired": False}):
@@ -263,7 +263,7 @@ if __name__ == "__main__":
     here = client.get_stack_component("orchestrator", "default").id
     for given in ({"component_id": here}, {"component": "default"}, {"description": "none"}):
         fact(
-            f"stacks by {[*given][0]}",
+            f"stacks by {next(iter(given))}",
             lambda given=given: store.list_stacks(StackFilter(**given)).total,
         )
     fact("templates by stack", lambda: store.list_run_templates(RunTemplateFilter(stack="x")).total)

@@ -222,7 +222,7 @@ if __name__ == "__main__":
     fact("stays", lambda: os.path.exists(path))
     odd = save_artifact(np.array([1.0, np.nan, np.inf]), "vi_odd", include_visualizations=False)
     fact("not a number", lambda: [np.isnan(odd.run_metadata[name]) for name in ("mean", "std")])
-    fact("infinite", lambda: (save_artifact(np.array([np.inf]), "vi_inf").run_metadata["max"]))
+    fact("infinite", lambda: save_artifact(np.array([np.inf]), "vi_inf").run_metadata["max"])
     log_metadata({"loss": float("nan")}, artifact_version_id=odd.id)
     again = client.get_artifact_version("vi_odd")
     fact("logged", lambda: np.isnan(again.run_metadata["loss"]))
