@@ -439,6 +439,8 @@ sys.exit(any([one.wait() for one in both]))
 
 @needs_engine
 def test_programs_that_register_at_once_lose_no_stack(project: Path) -> None:
+    words = "orchestrator register k --flavor=kubernetes"  # makes the store
+    assert compat(project, "zenml", *words.split()).returncode == 0
     done = compat(project, sys.executable, "-c", TWO)
     assert done.returncode == 0, done.stderr
     text = (project / "stoker.yaml").read_text()

@@ -207,13 +207,14 @@ def _path() -> str:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """No other program changes ``stoker.yaml`` meanwhile."""
-    folder = records.store_folder() or os.path.abspath(".stoker")
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "stacks.lock"), "w", encoding="utf-8") as lock:
+def _alone(folder: str) -> Iterator[None]:
+    """No other program registers a stack in this folder meanwhile."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def _edit(how: Callable[[List[str]], Iterable[str]]) -> None:
@@ -223,7 +224,7 @@ def _edit(how: Callable[[List[str]], Iterable[str]]) -> None:
         StackValidationError: it does.
     """
     path = _path()
-    with _alone():
+    with _alone(os.path.dirname(path)):
         before: Optional[str] = None
         if os.path.exists(path):
             with open(path, encoding="utf-8", newline="") as stream:

@@ -408,11 +408,12 @@ def backend_of(flavor: str) -> str:
 
 def all_components() -> List[Component]:
     """The components of all stacks and of none."""
-    parts = [one for more in apart for one in more()]
-    parts += [one for stack in stacks() for some in stack.parts.values() for one in some]
-    found: Dict[Any, Component] = {}
-    for one in parts:  # of those of one name, the registered one, else this machine's
-        found.setdefault(one.id, one)
+    found: Dict[Any, Component] = {}  # of those of one name, the registered one, else the first
+    for stack in stacks():
+        for some in stack.parts.values():
+            for one in some:
+                found.setdefault(one.id, one)
+    found.update((one.id, one) for more in apart for one in more())
     return list(found.values())
 
 
