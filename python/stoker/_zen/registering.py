@@ -61,6 +61,8 @@ def update(
         raise EntityExistsError(f"there is a stack '{name}' already")
     merged = {**record.body["components"], **{_word(k): v for k, v in (components or {}).items()}}
     chosen = _chosen(merged)
+    for part in (*chosen["orchestrator"], *chosen.get("step_operator", ())):
+        check(part.type.value, part.name, part.configuration)
     was_active = stacks.active_name() == old.name
     _edit(lambda lines: _without(lines, old.name))
     records.remove("stack", old.name)
