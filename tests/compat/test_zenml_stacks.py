@@ -349,3 +349,171 @@ def test_stacks_on_one_line_stay_as_they_are(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert 'write yourself: s: {"backend": "local"}' in done.stderr
     assert (tmp_path / "stoker.yaml").read_text() == text
+
+
+ASKS = """
+from zenml.client import Client
+from zenml.models import SecretUpdate, StackUpdate
+
+client = Client()
+client.create_secret("s", {"a": "1"})
+def told(call, *given, **words):
+    try:
+        return call(*given, **words)
+    except Exception as bad:
+        return f"{type(bad).__name__}: {bad}"
+store = client.zen_store
+print(told(store.update_secret, client.get_secret("s").id, SecretUpdate(private=True)))
+print(told(store.update_stack, "here", StackUpdate(description="x")))
+print(told(store.get_secret, client.get_secret("s").id, colour="red"))
+"""
+ASKED = """\
+TypeError: zen_store.update_secret() can't change 'private'
+TypeError: zen_store.update_stack() can't change 'description'
+TypeError: zen_store.get_secret() takes no 'colour'
+"""
+
+
+@needs_engine
+def test_the_store_refuses_what_it_would_not_change(project: Path) -> None:
+    done = compat(project, sys.executable, "-c", ASKS)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ASKED
+
+
+@needs_engine
+def test_the_default_artifact_store_is_that_of_this_machine(project: Path) -> None:
+    """Not the bucket of another stack."""
+    words = "register plain -o gpus -a default"
+    done = compat(project, "zenml", "stack", *words.split())
+    assert done.returncode == 0, done.stderr
+    (line,) = [one for one in (project / "stoker.yaml").read_text().splitlines() if "plain" in one]
+    assert "store" not in line.partition("#")[0]
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (
+            "orchestrator register k --flavor=kubernetes --token=hidden",
+            "orchestrator 'k' takes no 'token': credentials are those of the machine",
+        ),
+        (
+            "artifact-store register s --flavor=s3 --path=s3://b/p --secret=hidden",
+            "artifact store 's' takes no 'secret': credentials are those of the machine",
+        ),
+        (
+            "artifact-store register s --flavor=s3 --path=s3://b/p --region=x",
+            "artifact store 's' takes no 'region'; it takes 'path' and 'shared'",
+        ),
+    ],
+)
+def test_a_stack_takes_no_credentials(project: Path, words: str, sentence: str) -> None:
+    done = compat(project, "zenml", *words.split())
+    assert done.returncode == 1 and sentence in done.stderr, done.stderr
+
+
+@needs_engine
+def test_a_linked_stoker_yaml_stays_a_link_with_its_mode_and_ends_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    real = tmp_path / "shared" / "stoker.yaml"
+    real.write_bytes(b"stacks:\r\n  here: {backend: local}\r\n")
+    real.chmod(0o640)
+    link = tmp_path / "stoker.yaml"
+    link.symlink_to(real)
+    done = compat(tmp_path, "zenml", *["stack", "register", "s", "-o", "default", "-a", "default"])
+    assert done.returncode == 0, done.stderr
+    lines = real.read_bytes().split(b"\r\n")
+    assert link.is_symlink() and real.stat().st_mode & 0o777 == 0o640
+    assert len(lines) == 4 and not any(b"\n" in line for line in lines)
+
+
+TWO = """
+import subprocess, sys
+words = "stack register {} -o default -a default"
+both = [subprocess.Popen(["zenml", *words.format(n).split()]) for n in ("one", "two", "three")]
+sys.exit(any([one.wait() for one in both]))
+"""
+
+
+@needs_engine
+def test_programs_that_register_at_once_lose_no_stack(project: Path) -> None:
+    words = "orchestrator register k --flavor=kubernetes"  # makes the store
+    assert compat(project, "zenml", *words.split()).returncode == 0
+    done = compat(project, sys.executable, "-c", TWO)
+    assert done.returncode == 0, done.stderr
+    text = (project / "stoker.yaml").read_text()
+    assert all(f'  "{name}": ' in text for name in ("one", "two", "three"))
+
+
+WARNS = """
+from zenml import step
+
+@step(experiment_tracker="tracker")
+def tracked() -> int:
+    return 1
+"""
+
+
+@needs_engine
+def test_a_missing_tracker_is_told_though_an_orchestrator_is_registered(project: Path) -> None:
+    words = "orchestrator register k --flavor=kubernetes"
+    assert compat(project, "zenml", *words.split()).returncode == 0
+    (project / "warns.py").write_text(WARNS)
+    done = compat(project, sys.executable, "warns.py")
+    assert done.returncode == 0 and "experiment_tracker" in done.stderr
+
+
+KEEPS = """
+from zenml import pipeline, step
+from zenml.client import Client
+from zenml.config.pipeline_run_configuration import PipelineRunConfiguration
+
+@step(enable_cache=False)
+def double(n: int) -> int:
+    return 2 * n
+
+@pipeline
+def kept(n: int = 1):
+    double(n)
+
+def told(call, *given, **words):
+    try:
+        return call(*given, **words)
+    except Exception as bad:
+        return f"{type(bad).__name__}: {bad}"
+
+if __name__ == "__main__":
+    client = Client()
+    run = kept()
+    print(told(client.trigger_pipeline, run.snapshot.id).replace(str(run.snapshot.id), "ID"))
+    print(told(kept.create_snapshot, name=""))
+    kept.create_snapshot(name="a")
+    kept.create_snapshot(name="b")
+    print(told(client.update_snapshot, "a", nme="c").partition(":")[0])
+    print(told(client.update_snapshot, "a", name="b").partition(":")[0])
+    print(client.update_snapshot("a", name="b", replace=True).name, client.list_snapshots().total)
+    print(client.list_snapshots(named_only=False).total)
+    more = PipelineRunConfiguration(parameters={"n": 5}, run_name=None)
+    run = client.trigger_pipeline("b", run_configuration=more, synchronous=True)
+    print(run.steps["double"].output.load())
+"""
+KEPT = """\
+ValueError: snapshot 'ID' is that of a run, which keeps only the digest of its code: create one by \
+pipeline.create_snapshot(name=…)
+ValueError: a snapshot's name can't be empty
+TypeError
+EntityExistsError
+b 1
+2
+10
+"""
+
+
+@needs_engine
+def test_snapshots_refuse_what_they_would_not_do(tmp_path: Path) -> None:
+    (tmp_path / "keeps.py").write_text(KEEPS)
+    done = compat(tmp_path, sys.executable, "keeps.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == KEPT

@@ -242,19 +242,38 @@ class Answers:
         return snapshots.listing("run_templates", snapshots.templates(), given)
 
     def update_run_template(
-        self, name_id_or_prefix: Any, **given: Any
+        self,
+        name_id_or_prefix: Any,
+        name: Optional[str] = None,
+        description: Optional[str] = None,
+        add_tags: Any = None,
+        remove_tags: Any = None,
+        project: Any = None,
     ) -> snapshots.RunTemplateResponse:
-        """Change a template's name, description or tags; raises KeyError."""
+        """Change a template's name, description or tags; raises KeyError, EntityExistsError."""
         found = snapshots.get_template(name_id_or_prefix)
-        return snapshots.RunTemplateResponse(snapshots.update(found, given))
+        fields = {"name": name, "description": description}
+        fields.update(add_tags=add_tags, remove_tags=remove_tags)
+        return snapshots.RunTemplateResponse(snapshots.update(found, fields))
 
     def delete_run_template(self, name_id_or_prefix: Any, **_: Any) -> None:
         """Remove a run template; its runs stay. Raises KeyError."""
         snapshots.delete(snapshots.get_template(name_id_or_prefix))
 
-    def update_snapshot(self, name_id_or_prefix: Any, **given: Any) -> snapshots.KeptSnapshot:
-        """Change a snapshot's name, description or tags; raises KeyError."""
-        return snapshots.KeptSnapshot(snapshots.update(snapshots.get(name_id_or_prefix), given))
+    def update_snapshot(
+        self,
+        name_id_or_prefix: Any,
+        project: Any = None,
+        name: Optional[str] = None,
+        description: Optional[str] = None,
+        replace: Optional[bool] = None,
+        add_tags: Any = None,
+        remove_tags: Any = None,
+    ) -> snapshots.KeptSnapshot:
+        """Change a snapshot's name, description or tags; raises KeyError, EntityExistsError."""
+        fields: Dict[str, Any] = {"name": name, "description": description, "replace": replace}
+        fields.update(add_tags=add_tags, remove_tags=remove_tags)
+        return snapshots.KeptSnapshot(snapshots.update(snapshots.get(name_id_or_prefix), fields))
 
     def delete_snapshot(self, name_id_or_prefix: Any, **_: Any) -> None:
         """Remove a named snapshot; its runs stay. Raises KeyError."""
@@ -264,7 +283,7 @@ class Answers:
         self,
         snapshot_name_or_id: Any = None,
         pipeline_name_or_id: Any = None,
-        run_configuration: Optional[Mapping[str, Any]] = None,
+        run_configuration: Any = None,
         config_path: Optional[str] = None,
         stack_name_or_id: Any = None,
         synchronous: bool = False,
@@ -276,6 +295,7 @@ class Answers:
 
         Raises:
             KeyError: there is none.
+            ValueError: it is that of a run.
             RuntimeError: no run began; the text says why.
         """
         if run_configuration and config_path:
@@ -286,17 +306,11 @@ class Answers:
         return snapshots.run(found, given, stack, synchronous)
 
     def list_snapshots(self, **given: Any) -> Page[Any]:
-        """Snapshots that have a name; with ``named_only=False`` what runs were started with."""
-        if given.pop("named_only", True) is not False:
-            return snapshots.listing("snapshots", snapshots.snapshots(), given)
-        found = [run.snapshot for run in runs.runs()]
-        asked = {
-            "id": lambda s: s.id,
-            "created": lambda s: s.created,
-            "updated": lambda s: s.updated,
-            "pipeline": lambda s: [s.pipeline.name, s.pipeline.id],
-        }
-        return page_of("snapshots", found, given, asked)
+        """Snapshots that have a name; with ``named_only=False`` also what runs were started with."""
+        found: List[Any] = list(snapshots.snapshots())
+        if not given.pop("named_only", True):
+            found += [run.snapshot for run in runs.runs()]
+        return snapshots.listing("snapshots", found, given)
 
     def get_snapshot(self, name_id_or_prefix: Any, **_: Any) -> Any:
         """A named snapshot, or what a run was started with, by ``run.snapshot.id``; raises

@@ -16,7 +16,7 @@ from . import records, tags, whole
 from .enums import ArtifactSaveType
 from .page import Page, page_of
 from .records import store_folder as store_folder
-from .responses import Response, Source, found_by, moment
+from .responses import Response, Source, found_by, moment, with_numbers
 
 _MODELS = ("sklearn.", "torch.nn.", "xgboost.", "lightgbm.", "keras.", "transformers.", "catboost.")
 _MATERIALIZERS = (
@@ -46,6 +46,7 @@ class ArtifactVersionResponse(Response):
         self.name = str(row["name"])
         self.version = str(row["version"])
         self.created = self.updated = moment(row.get("created_ms"))
+        self._visuals: Optional[List[Any]] = None
 
     @property
     def artifact_digest(self) -> str:
@@ -64,7 +65,9 @@ class ArtifactVersionResponse(Response):
         """What shows it: pages, texts, tables and pictures."""
         from .visuals import visualizations_of
 
-        return visualizations_of(self)
+        if self._visuals is None:
+            self._visuals = visualizations_of(self)
+        return list(self._visuals)
 
     @property
     def native(self) -> ArtifactVersion:
@@ -107,7 +110,7 @@ class ArtifactVersionResponse(Response):
         if self.switch("enable_artifact_metadata") is False:
             size = None
         found = {} if size is None else {"storage_size": int(size)}
-        return {**found, **(self.row.get("metadata") or {})}
+        return {**found, **with_numbers(self.row.get("metadata") or {})}
 
     @property
     def uri(self) -> str:

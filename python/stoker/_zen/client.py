@@ -342,7 +342,10 @@ class Client(Answers):
         model_version_name_or_number_or_id: Any = None,
         **_: Any,
     ) -> models.ModelVersionResponse:
-        """A version by number, name, stage or id; raises KeyError."""
+        """A version by number, name, stage or id; by id also without a model. Raises KeyError."""
+        if model_name_or_id is None:
+            id = model_version_name_or_number_or_id
+            return targets.model_version({"model_version_id": id})
         return models.get_model_version(model_name_or_id, model_version_name_or_number_or_id)
 
     def list_model_versions(
@@ -439,7 +442,8 @@ _WHY = {
     "flavor": "there are no flavors to install",
     "service": NONE["service"],
     "project": "a store is one project; another folder is another one",
-    "visualization": "a card shows a run and its artifacts",
+    "schedule": "`pipeline.with_options(schedule=…)` makes one",
+    "visualization": "`version.visualizations` has them; curated ones aren't there",
     "replay": "start the program again: what hasn't changed comes from the cache",
     "step_run": "a step's record is the engine's; `stoker run --no-cache` runs it again",
 }

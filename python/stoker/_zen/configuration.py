@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .._definition.docker import DockerSettings
 from .._definition.settings import CachePolicy, ResourceSettings
@@ -256,11 +256,11 @@ class LogsResponse(Response):
 class PipelineSnapshotResponse(Response):
     """The document of a run: what it was started with."""
 
-    _absent = (
+    _absent: Tuple[str, ...] = (
         *("build", "schedule", "code_reference", "code_path", "template_id", "source_snapshot_id"),
         *("description", "deployment", "config_template", "config_schema"),
     )
-    name = None  # type: ignore[assignment]
+    name: Any = None
     runnable = deployable = False
     client_version = server_version = VERSION
 

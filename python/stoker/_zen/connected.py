@@ -55,6 +55,13 @@ def _make(kind: str, flavor: str, name: str, config: Mapping[str, Any]) -> stack
     return made
 
 
+def _checked(kind: str, flavor: str, name: str, config: Mapping[str, Any]) -> stacks.Component:
+    """A component; raises ValueError for a configuration that it can't have."""
+    if kind in _NEEDS:
+        registering.check(kind, name, config)
+    return _make(kind, flavor, name, config)
+
+
 def _uses_mlflow() -> bool:
     used = "mlflow" in sys.modules or any(
         n.startswith("zenml.integrations.mlflow") for n in sys.modules
@@ -119,7 +126,7 @@ def create(
         raise NotImplementedError(
             f"Stoker's stacks take no {_shown(kind)} of flavor '{flavor}'; they take {known}"
         )
-    made = _make(kind, flavor, name, configuration or {})  # a wrong configuration is an error here
+    made = _checked(kind, flavor, name, configuration or {})
     taken = kind in _NEEDS and stacks.all_components()
     if taken and any(one.type == kind and one.name == name for one in taken):
         raise EntityExistsError(f"{_shown(kind)} '{name}' exists already")
@@ -146,7 +153,7 @@ def update(
     record = records.get(_KIND, key)
     config = {**(_config(key, record.body) if record else {}), **(configuration or {})}
     config = {k: v for k, v in config.items() if v is not None}
-    _make(kind, flavor, name or part.name, config)  # a wrong configuration is an error here
+    _checked(kind, flavor, name or part.name, config)
     old = {} if record is None else _config(key, record.body)
     remove(part, kind)
     try:
@@ -187,7 +194,9 @@ def _shown(kind: str) -> str:
 
 def is_connected() -> bool:
     """Whether an experiment tracker is there."""
-    return _uses_mlflow() or bool(records.listed(_KIND))
+    return _uses_mlflow() or any(
+        one.body["type"] == "experiment_tracker" for one in records.listed(_KIND)
+    )
 
 
 def _settings(task: Mapping[str, Any]) -> Dict[str, Any]:

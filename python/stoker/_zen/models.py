@@ -15,7 +15,7 @@ from .artifacts import ArtifactVersionResponse, get_version, versions_of
 from .enums import ModelStages
 from .errors import EntityExistsError
 from .page import Page, page_of
-from .responses import Response, found_by, moment
+from .responses import Response, found_by, moment, with_numbers
 
 FIELDS = (
     *("license", "description", "audience", "use_cases", "limitations", "trade_offs", "ethics"),
@@ -79,7 +79,8 @@ class ModelVersionResponse(Response):
     @property
     def run_metadata(self) -> Dict[str, Any]:
         """Its metadata."""
-        return dict(get_model_version(self.model, self.id).body_.get("metadata") or {})
+        kept = get_model_version(self.model, self.id).body_.get("metadata") or {}
+        return dict(with_numbers(kept))
 
     def _links(self) -> List[ArtifactVersionResponse]:
         """Its artifacts in order of their creation."""

@@ -8,11 +8,14 @@ stack was made of.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import json
 import os
 import re
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+import shutil
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from .._base.binary import json_of
 from .._base.errors import EngineError
@@ -29,6 +32,7 @@ _OF_STACK = (
     *("carry_volume", "max_jobs", "pending", "resources", "limits", "pools"),
 )
 _NEEDED = ("orchestrator", "artifact_store")
+_CREDENTIAL = re.compile(r"(password|passphrase|secret|token|key)\Z", re.IGNORECASE)
 
 Components = Mapping[Any, Any]
 
@@ -57,6 +61,8 @@ def update(
         raise EntityExistsError(f"there is a stack '{name}' already")
     merged = {**record.body["components"], **{_word(k): v for k, v in (components or {}).items()}}
     chosen = _chosen(merged)
+    for part in (*chosen["orchestrator"], *chosen.get("step_operator", ())):
+        check(part.type.value, part.name, part.configuration)
     was_active = stacks.active_name() == old.name
     _edit(lambda lines: _without(lines, old.name))
     records.remove("stack", old.name)
@@ -107,6 +113,19 @@ def users(kind: str, name: str) -> List[str]:
 # ---------------------------------------------------------------------------- entries
 
 
+def check(kind: str, name: str, config: Mapping[str, Any]) -> None:
+    """Raises ValueError where a component's configuration has what a stack can't keep."""
+    shown = f"{kind.replace('_', ' ')} '{name}'"
+    for key in config:
+        if _CREDENTIAL.search(key):
+            raise ValueError(
+                f"{shown} takes no '{key}': credentials are those of the machine, since {_FILE} "
+                "is text; let the environment, ~/.aws, ~/.kube/config or ~/.docker have them"
+            )
+        if kind == "artifact_store" and key not in ("path", "shared"):
+            raise ValueError(f"{shown} takes no '{key}'; it takes 'path' and 'shared'")
+
+
 def _word(kind: Any) -> str:
     return str(getattr(kind, "value", kind))
 
@@ -139,6 +158,7 @@ def _entry(
     part: stacks.ComponentResponse, chosen: Mapping[str, List[stacks.ComponentResponse]]
 ) -> Dict[str, Any]:
     """The entry of ``stoker.yaml`` for an orchestrator or a step operator."""
+    check(part.type.value, part.name, part.configuration)
     given = {k: _value(v) for k, v in part.configuration.items() if k != "is_remote"}
     backend = stacks.backend_of(part.flavor_name)
     entry: Dict[str, Any] = {"backend": backend}
@@ -176,16 +196,27 @@ def _write(name: str, chosen: Mapping[str, List[stacks.ComponentResponse]]) -> s
 
 
 def _path() -> str:
-    """The project's ``stoker.yaml``; where there is none, that of this folder."""
+    """The project's ``stoker.yaml``, where a link leads; where there is none, that of this folder."""
     here = os.getcwd()
     while not os.path.exists(os.path.join(here, _FILE)):
         above = os.path.dirname(here)
         if above == here or any(
             os.path.exists(os.path.join(here, mark)) for mark in (".git", "pyproject.toml")
         ):
-            return os.path.join(os.getcwd(), _FILE)
+            return os.path.realpath(os.path.join(os.getcwd(), _FILE))
         here = above
-    return os.path.join(here, _FILE)
+    return os.path.realpath(os.path.join(here, _FILE))
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """No other program registers a stack in this folder meanwhile."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _edit(how: Callable[[List[str]], Iterable[str]]) -> None:
@@ -195,25 +226,29 @@ def _edit(how: Callable[[List[str]], Iterable[str]]) -> None:
         StackValidationError: it does.
     """
     path = _path()
-    before: Optional[str] = None
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as stream:
-            before = stream.read()
-    lines = how((before or "").splitlines())
-    _replace(path, "".join(f"{line}\n" for line in lines))
-    try:
-        json_of(["stack", "list"])
-    except EngineError as bad:
-        if before is None:
-            os.remove(path)
-        else:
-            _replace(path, before)
-        raise StackValidationError(f"{path} stays as it was: {bad}") from bad
+    with _alone(os.path.dirname(path)):
+        before: Optional[str] = None
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", newline="") as stream:
+                before = stream.read()
+        end = "\r\n" if "\r\n" in (before or "") else "\n"
+        lines = how((before or "").splitlines())
+        _replace(path, "".join(f"{line}{end}" for line in lines))
+        try:
+            json_of(["stack", "list"])
+        except EngineError as bad:
+            if before is None:
+                os.remove(path)
+            else:
+                _replace(path, before)
+            raise StackValidationError(f"{path} stays as it was: {bad}") from bad
 
 
 def _replace(path: str, text: str) -> None:
-    with open(f"{path}.new", "w", encoding="utf-8") as stream:
+    with open(f"{path}.new", "w", encoding="utf-8", newline="") as stream:
         stream.write(text)
+    if os.path.exists(path):
+        shutil.copymode(path, f"{path}.new")
     os.replace(f"{path}.new", path)
 
 

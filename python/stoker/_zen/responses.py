@@ -18,6 +18,16 @@ def moment(milliseconds: Any) -> Optional[datetime.datetime]:
     return datetime.datetime.fromtimestamp(milliseconds / 1000, tz=zone).replace(tzinfo=None)
 
 
+def with_numbers(metadata: Any) -> Any:
+    """Metadata with the numbers that JSON has no form for, of which the store has the names."""
+    if isinstance(metadata, dict):
+        return {key: with_numbers(value) for key, value in metadata.items()}
+    if isinstance(metadata, list):
+        return [with_numbers(value) for value in metadata]
+    is_name = isinstance(metadata, str) and metadata in ("nan", "inf", "-inf")
+    return float(metadata) if is_name else metadata
+
+
 class Response:
     """An object with an ``id``; two of the same class and id are equal.
 

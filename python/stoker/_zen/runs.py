@@ -19,7 +19,7 @@ from .configuration import (
     PipelineSnapshotResponse,
 )
 from .page import Page, page_of
-from .responses import Response, found_by, moment
+from .responses import Response, found_by, moment, with_numbers
 from .steps import StepRunResponse as StepRunResponse
 
 
@@ -125,7 +125,7 @@ class PipelineRunResponse(Response):
     @property
     def run_metadata(self) -> Dict[str, Any]:
         """Metadata of the run itself."""
-        return self.native.run_metadata
+        return dict(with_numbers(self.native.run_metadata))
 
     @property
     def start_time(self) -> Optional[datetime.datetime]:
@@ -185,18 +185,7 @@ class PipelineRunResponse(Response):
     @property
     def client_environment(self) -> Dict[str, Any]:
         """The machine that started it."""
-        import platform
-
-        release = _release()
-        return {
-            "environment": "native",
-            "os": "linux",
-            "linux_distro": release.get("ID", ""),
-            "linux_distro_like": release.get("ID_LIKE", ""),
-            "linux_distro_version": release.get("VERSION_ID", ""),
-            "python_version": platform.python_version(),
-            "zenml_version": VERSION,
-        }
+        return machine()
 
     @property
     def orchestrator_environment(self) -> Dict[str, Any]:
@@ -363,6 +352,22 @@ def get_run(name_or_id: Any) -> PipelineRunResponse:
     return found
 
 
+def machine() -> Dict[str, Any]:
+    """This machine, as ZenML describes one."""
+    import platform
+
+    release = _release()
+    return {
+        "environment": "native",
+        "os": "linux",
+        "linux_distro": release.get("ID", ""),
+        "linux_distro_like": release.get("ID_LIKE", ""),
+        "linux_distro_version": release.get("VERSION_ID", ""),
+        "python_version": platform.python_version(),
+        "zenml_version": VERSION,
+    }
+
+
 _RUN_FILTERS = {
     "id": lambda r: r.id,
     "name": lambda r: r.name,
@@ -385,8 +390,15 @@ _RUN_FILTERS = {
     "index": lambda r: r.index,
     "snapshot_id": lambda r: r.snapshot.id,
     "orchestrator_run_id": lambda r: r.native.id,
+    "stack_component": lambda r: [
+        word for some in r.stack.components.values() for one in some for word in (one.name, one.id)
+    ],
+    "templatable": lambda r: False,
     **dict.fromkeys(
-        ("build_id", "code_repository_id"),
+        (
+            *("build_id", "code_repository", "code_repository_id", "parent_run_id", "trigger_id"),
+            *("triggered_by_deployment_id", "triggered_by_step_run_id"),
+        ),
         lambda r: None,
     ),
     "schedule_id": lambda r: r._started_by.get("schedule"),
@@ -400,6 +412,7 @@ def list_runs(given: Mapping[str, Any]) -> Page[PipelineRunResponse]:
     given = dict(given)
     for name in ("pipeline", "model"):
         given[name] = getattr(given.get(name), "name", given.get(name))
+    given.pop("root_runs_only", None)  # no run has a parent
     return page_of("pipeline_runs", runs(), given, _RUN_FILTERS, "desc:created")
 
 
@@ -415,6 +428,9 @@ _STEP_FILTERS = {
     "original_step_run_id": lambda s: s.original_step_run_id,
     "cache_key": lambda s: s.cache_key,
     "cache_expires_at": lambda s: s.cache_expires_at,
+    "cache_expired": lambda s: bool(
+        s.cache_expires_at and s.cache_expires_at <= moment(records.now_ms())
+    ),
     "code_hash": lambda s: s.code_hash,
     "version": lambda s: s.version,
     "snapshot_id": lambda s: s.snapshot_id,
@@ -426,6 +442,7 @@ _STEP_FILTERS = {
 
 def list_steps(given: Mapping[str, Any]) -> Page[StepRunResponse]:
     """The page of steps that the arguments ask for."""
+    given = {key: value for key, value in given.items() if key != "exclude_retried"}  # all are
     wanted = given.get("pipeline_run_id")
     found = runs() if wanted is None else [get_run(wanted)]
     steps = (step for run in found for step in run.steps.values())

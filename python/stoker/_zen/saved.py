@@ -11,6 +11,7 @@ from .._base.errors import EngineError, say
 from .._engine.artifacts import _as_file
 from .._engine.launch import add_artifact
 from .._worker import context
+from .._worker.context import plain_metadata
 from ..materializers import _artifact
 from ..materializers._facts import facts_of, model_kind
 from . import records, tags, targets
@@ -58,6 +59,7 @@ def save_artifact(
         if not include_visualizations:
             kept["enable_artifact_visualization"] = False
         told.update((user_metadata or {}) if extract_metadata else {})
+        told = plain_metadata(told, "save_artifact")
         return _add(entry, name, version, artifact_type, "manual", tags, told, kept)
 
 

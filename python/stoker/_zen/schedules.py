@@ -146,8 +146,16 @@ def listing(given: Mapping[str, Any]) -> Page[ScheduleResponse]:
     given = {"is_archived": False, **given}
     names = ("id", "name", "created", "updated", "active", "cron_expression", "catchup")
     more = ("start_time", "end_time", "run_once_start_time", "pipeline_id", "orchestrator_id")
-    asked = {key: _reading(key) for key in (*names, *more, "is_archived", "interval_second")}
+    asked = {key: _reading(key) for key in (*names, *more, "is_archived")}
+    asked["interval_second"] = lambda one: _seconds(one.record["said"]["interval_second"])
+    if given.get("interval_second") is not None:
+        given["interval_second"] = _seconds(given["interval_second"])
     return page_of("schedules", schedules(), given, asked)
+
+
+def _seconds(given: Any) -> Any:
+    """A number of seconds, an int if it is whole."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
 def _reading(key: str) -> Any:

@@ -220,6 +220,14 @@ class BaseZenModel:
         return f"{type(self).__name__}({shown})"
 
 
+class PipelineRunConfiguration(BaseZenModel):
+    """What a run is configured with, as ``trigger_pipeline`` takes it."""
+
+    def model_dump(self, **_: Any) -> Dict[str, Any]:
+        """The fields that are given."""
+        return {key: value for key, value in self.__dict__.items() if value is not None}
+
+
 class BaseRequest(BaseZenModel):
     """What something is made with."""
 

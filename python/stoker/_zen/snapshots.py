@@ -8,33 +8,54 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from .. import _deployed as shared
 from .._definition.checked import plain
-from . import deployed, records, runs, tags
+from .._engine.config import RunConfiguration
+from . import deployed, records, runs, stacks, tags
+from .configuration import PipelineConfiguration, PipelineSnapshotResponse
 from .errors import EntityExistsError
 from .page import Page, page_of
-from .responses import Response, found_by, moment
+from .responses import found_by, moment
 
 _KIND = "snapshot"
 
 
-class KeptSnapshot(Response):
-    """A snapshot with a name."""
+class KeptSnapshot(PipelineSnapshotResponse):
+    """A snapshot with a name: what its runs are started with."""
 
-    _absent = (
-        *("build", "schedule", "code_reference", "code_path", "template_id", "source_snapshot_id"),
-        *("deployment", "config_template", "config_schema"),
-    )
+    _absent = (*PipelineSnapshotResponse._absent, "pipeline_spec")
     runnable = True
-    deployable = is_dynamic = False
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.record = dict(record)
+        self.is_dynamic = bool(record.get("dynamic"))
         self.id = uuid.UUID(record["id"])
         self.name = str(record["title"])
         self.description: Optional[str] = record["description"]
         self.created, self.updated = moment(record["created_ms"]), moment(record["updated_ms"])
         self.pipeline = runs.PipelineResponse(str(record["pipeline"]))
-        self.pipeline_id = self.pipeline.id
         self.tags = tags._as_objects(record["tags"])
+        self.run_name_template = str(
+            record["configuration"]["run_name"] or f"{self.pipeline.name}-{{date}}-{{time}}"
+        )
+
+    @property
+    def stack(self) -> Any:
+        """The stack on which its runs go, unless another is asked for."""
+        name = str(self.record["env"].get("ZENML_ACTIVE_STACK_NAME") or stacks.active_name())
+        return stacks.get_stack(name.partition(":")[0])
+
+    @property
+    def pipeline_configuration(self) -> PipelineConfiguration:
+        """What its runs are configured with."""
+        kept, parameters = self.record["configuration"], self.record["arguments"]
+        given = RunConfiguration(
+            {"parameters": {**parameters, **kept["parameters"]}}, kept["layer"]
+        )
+        return PipelineConfiguration(given, self.pipeline.name, {})
+
+    @property
+    def client_environment(self) -> Dict[str, Any]:
+        """This machine."""
+        return runs.machine()
 
     @property
     def runs(self) -> List[runs.PipelineRunResponse]:
@@ -42,7 +63,7 @@ class KeptSnapshot(Response):
         return [one for one in runs.runs() if one.template_id == self.id]
 
     @property
-    def latest_run_id(self) -> Optional[uuid.UUID]:
+    def latest_run_id(self) -> Optional[uuid.UUID]:  # type: ignore[override]
         """The id of its latest run."""
         found = self.runs
         return found[-1].id if found else None
@@ -74,11 +95,13 @@ def create(
         EntityExistsError: the name is taken, and not to be replaced.
         SettingsError: nothing can find the pipeline later.
     """
+    _refuse_empty(name)
     before = deployed.taken(_KIND, name, pipeline.name)
     if before and not replace:
         _refuse_taken(name, pipeline.name)
     now = records.now_ms()
-    more = {"description": description, "tags": tags.named(given or ())}
+    more: Dict[str, Any] = {"description": description, "tags": tags.named(given or ())}
+    more["dynamic"] = bool(getattr(pipeline, "is_dynamic", False))
     record = deployed.keep(
         pipeline, pipeline.prepared, _KIND, name, **more, created_ms=now, updated_ms=now
     )
@@ -98,14 +121,23 @@ def template_of(
         ValueError: the snapshot is that of a run.
     """
     if not isinstance(source, KeptSnapshot):
-        raise ValueError(
-            f"snapshot '{source.id}' is that of a run, which keeps only the digest of its code: "
-            "create one by pipeline.create_snapshot(name=…)"
-        )
+        raise ValueError(_of_run(source))
     if name != source.name:
         _refuse_taken(name, source.record["pipeline"])
     fields = {"name": name, "description": description, "add_tags": given}
     return RunTemplateResponse(update(source, fields))
+
+
+def _of_run(source: Any) -> str:
+    return (
+        f"snapshot '{source.id}' is that of a run, which keeps only the digest of its code: "
+        "create one by pipeline.create_snapshot(name=…)"
+    )
+
+
+def _refuse_empty(name: str) -> None:
+    if not name.strip():
+        raise ValueError("a snapshot's name can't be empty")
 
 
 def _refuse_taken(name: str, pipeline: str) -> None:
@@ -155,7 +187,14 @@ def listing(what: str, found: Iterable[Any], given: Mapping[str, Any]) -> Page[A
         **{key: _reading(key) for key in ("id", "name", "created", "updated", "pipeline_id")},
         "pipeline": lambda one: [one.pipeline.name, one.pipeline.id],
         "tags": lambda one: [t.name for t in one.tags],
-        "hidden": lambda one: False,
+        "stack": lambda one: [one.stack.name, one.stack.id],
+        "stack_id": lambda one: one.stack.id,
+        "source_snapshot_id": lambda one: getattr(getattr(one, "_run", None), "template_id", None),
+        **{key: _reading(key) for key in ("runnable", "deployable")},
+        **dict.fromkeys(("deployed", "hidden"), lambda one: False),
+        **dict.fromkeys(
+            ("build_id", "schedule_id", "code_repository_id", "trigger_id"), lambda one: None
+        ),
     }
     return page_of(what, found, given, asked)
 
@@ -165,11 +204,15 @@ def _reading(key: str) -> Any:
 
 
 def update(found: KeptSnapshot, given: Mapping[str, Any]) -> Dict[str, Any]:
-    """Change ``name``, ``description``, ``add_tags``, ``remove_tags``; returns the record."""
+    """Change ``name`` (``replace``: of another), ``description``, tags; returns the record."""
     record = found.record
     fields: Dict[str, Any] = {"updated_ms": records.now_ms()}
     if given.get("name") not in (None, found.name):
-        _refuse_taken(given["name"], record["pipeline"])
+        _refuse_empty(given["name"])
+        if not given.get("replace"):
+            _refuse_taken(given["name"], record["pipeline"])
+        for one in deployed.taken(_KIND, given["name"], record["pipeline"]):
+            shared.remove(one["name"])
         fields["title"] = given["name"]
     if given.get("description") is not None:
         fields["description"] = given["description"]
@@ -190,6 +233,7 @@ def to_run(name_or_id: Any, pipeline: Any) -> KeptSnapshot:
 
     Raises:
         KeyError: there is none.
+        ValueError: it is that of a run.
         RuntimeError: neither a snapshot nor a pipeline is named.
     """
     if name_or_id is None and pipeline is None:
@@ -197,6 +241,10 @@ def to_run(name_or_id: Any, pipeline: Any) -> KeptSnapshot:
     if name_or_id is not None:
         found = find(name_or_id, pipeline)
         if found is None:
+            wanted = str(getattr(name_or_id, "id", name_or_id))
+            for one in (run.snapshot for run in runs.runs()):
+                if str(one.id) == wanted:
+                    raise ValueError(_of_run(one))
             raise KeyError(f"there is no snapshot '{getattr(name_or_id, 'id', name_or_id)}'")
         return found
     wanted = str(getattr(pipeline, "id", pipeline))
@@ -217,6 +265,7 @@ def run(
     Raises:
         RuntimeError: no run began; the text says why.
     """
+    given = given.model_dump() if hasattr(given, "model_dump") else given
     configuration = plain(given or {})
     for key in ("build", "schedule"):
         if configuration.get(key):

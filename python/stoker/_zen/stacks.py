@@ -408,9 +408,13 @@ def backend_of(flavor: str) -> str:
 
 def all_components() -> List[Component]:
     """The components of all stacks and of none."""
-    parts = [one for stack in stacks() for some in stack.parts.values() for one in some]
-    parts += [one for more in apart for one in more()]
-    return list({one.id: one for one in parts}.values())
+    found: Dict[Any, Component] = {}  # of those of one name, the registered one, else the first
+    for stack in stacks():
+        for some in stack.parts.values():
+            for one in some:
+                found.setdefault(one.id, one)
+    found.update((one.id, one) for more in apart for one in more())
+    return list(found.values())
 
 
 def active_name() -> str:
@@ -463,7 +467,15 @@ def component(kind: Any, name_or_id: Any = None) -> ComponentResponse:
 
 def list_stacks(given: Mapping[str, Any]) -> Page[StackResponse]:
     """The page of stacks."""
-    return page_of("stacks", [one.model for one in stacks()], given, _FILTERS)
+    asked = {
+        **_FILTERS,
+        "description": lambda s: s.description,
+        "component_id": lambda s: [one.id for some in s.components.values() for one in some],
+        "component": lambda s: [
+            word for some in s.components.values() for one in some for word in (one.name, one.id)
+        ],
+    }
+    return page_of("stacks", [one.model for one in stacks()], given, asked)
 
 
 def list_components(given: Mapping[str, Any]) -> Page[ComponentResponse]:

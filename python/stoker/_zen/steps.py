@@ -20,7 +20,7 @@ from .configuration import (
     StepSpec,
 )
 from .enums import StepRunInputArtifactType
-from .responses import Response, moment
+from .responses import Response, moment, with_numbers
 
 
 class StepRunInputResponse(ArtifactVersionResponse):
@@ -275,7 +275,7 @@ class StepRunResponse(Response):
     @property
     def run_metadata(self) -> Dict[str, Any]:
         """Its metadata."""
-        return dict(self.native.run_metadata)
+        return dict(with_numbers(self.native.run_metadata))
 
     @property
     def start_time(self) -> Optional[datetime.datetime]:

@@ -4,6 +4,7 @@ ZenML's own materializers show of one, made when asked for."""
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import sys
@@ -26,6 +27,12 @@ _PICKLED = ("PIL.",)  # types with visualizations that are stored as pickles
 _PANDAS_ROWS = 10
 
 
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Where files of visualizations are; removed when the program ends."""
+    return tempfile.TemporaryDirectory(prefix="stoker-visual-")
+
+
 class ArtifactVisualizationResponse(Response):
     """One visualization of an artifact version."""
 
@@ -36,15 +43,13 @@ class ArtifactVisualizationResponse(Response):
         self.artifact_version = version
         self.artifact_version_id = version.id
         self.created, self.updated = version.created, version.updated
-        self._folder: Optional[tempfile.TemporaryDirectory[str]] = None
 
     @property
     def uri(self) -> str:
-        """Path of a file with it, which lasts as long as this object."""
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="stoker-visual-")
-        path = os.path.join(self._folder.name, os.path.basename(self.name))
+        """Path of a file with it, which lasts as long as this program."""
+        path = os.path.join(_folder().name, str(self.id), os.path.basename(self.name))
         if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as stream:
                 stream.write(self._bytes())
         return path

@@ -5,8 +5,10 @@ import datetime
 from facts import fact
 from zenml import pipeline, step
 from zenml.client import Client
+from zenml.config.pipeline_run_configuration import PipelineRunConfiguration
 from zenml.config.schedule import Schedule
 from zenml.exceptions import EntityExistsError
+from zenml.models import PipelineSnapshotResponse, ScheduleFilter
 
 NOON = datetime.datetime(2031, 1, 1, 12)
 ZONE = datetime.timezone.utc
@@ -64,6 +66,14 @@ if __name__ == "__main__":
     fact("snapshot", lambda: sc_run.create_snapshot(name="sc_second", description="four").name)
     fact("of other", lambda: sc_other.create_snapshot(name="sc_first").name)
     fact("taken", taken)
+    second = client.get_snapshot("sc_second")
+    fact("class", lambda: isinstance(second, PipelineSnapshotResponse))
+    fact("is dynamic", lambda: second.is_dynamic)
+    fact("its stack", lambda: second.stack.name)
+    fact("its parameters", lambda: second.pipeline_configuration.parameters)
+    fact("its configuration", lambda: second.pipeline_configuration.name)
+    fact("its name of runs", lambda: second.run_name_template)
+    fact("its environment", lambda: second.client_environment["os"])
     fact("snapshots", lambda: names(client.list_snapshots()))
     fact("by pipeline", lambda: names(client.list_snapshots(pipeline="sc_other")))
     fact("description", lambda: client.get_snapshot("sc_second").description)
@@ -83,3 +93,10 @@ if __name__ == "__main__":
         "trigger",
         lambda: client.trigger_pipeline(template_id="sc_template", synchronous=True).status.value,
     )
+    every = Schedule(name="sc_every", start_time=NOON, interval_second=5400)
+    fact("every", lambda: sc_other.with_options(schedule=every)())
+    by = client.zen_store.list_schedules
+    fact("by interval", lambda: names(by(ScheduleFilter(interval_second=5400))))
+    fact("by other interval", lambda: names(by(ScheduleFilter(interval_second=60))))
+    asked = PipelineRunConfiguration(parameters={"n": 9}, enable_cache=False)
+    fact("run configuration", lambda: (asked.parameters, asked.enable_cache))

@@ -6,19 +6,33 @@ from zenml import Model, log_metadata, pipeline, step
 from zenml.client import Client
 from zenml.enums import StoreType
 from zenml.models import (
+    ArtifactUpdate,
     ArtifactVersionFilter,
     BaseFilter,
     BaseRequest,
+    ComponentRequest,
+    ComponentUpdate,
     ModelFilter,
     ModelRequest,
     ModelVersionFilter,
+    ModelVersionRequest,
+    ModelVersionUpdate,
     Page,
     PipelineFilter,
     PipelineRunFilter,
     PipelineRunResponseBody,
+    PipelineSnapshotFilter,
     ProjectScopedFilter,
+    RunMetadataRequest,
+    RunMetadataResource,
+    RunTemplateFilter,
     ScheduleFilter,
     SecretFilter,
+    SecretRequest,
+    SecretUpdate,
+    StackFilter,
+    StackRequest,
+    StackUpdate,
     StepRunFilter,
     TagFilter,
     TagRequest,
@@ -154,3 +168,102 @@ if __name__ == "__main__":
     fact("drop model", lambda: store.delete_model(client.get_model("sc_other").id))
     fact("no run", lambda: store.get_run(client.active_project.id))
     fact("no tag", lambda: store.get_tag(client.active_project.id))
+
+    # what requests make and change
+    change = store.update_secret
+    secret = store.create_secret(SecretRequest(name="sc_word", values={"a": "1", "b": "1"}))
+    fact("change value", lambda: change(secret.id, SecretUpdate(values={"a": "2"})).name)
+    fact("changed value", lambda: client.get_secret("sc_word").secret_values)
+    fact("drop value", lambda: change(secret.id, SecretUpdate(values={"b": None})).name)
+    fact("left values", lambda: client.get_secret("sc_word").secret_values)
+    fact("rename secret", lambda: change(secret.id, SecretUpdate(name="sc_new")).name)
+    fact("renamed secret", lambda: names(client.list_secrets(name="startswith:sc_")))
+    artifact = first.steps["train"].output.artifact
+    fact(
+        "tag artifact",
+        lambda: names(store.update_artifact(artifact.id, ArtifactUpdate(add_tags=["sc_a"])).tags),
+    )
+    fact(
+        "rename artifact",
+        lambda: store.update_artifact(artifact.id, ArtifactUpdate(name="sc_artifact")).name,
+    )
+    fact("renamed artifact", lambda: client.get_artifact_version("sc_artifact").load())
+    mine = {"project": client.active_project.id}
+    net = client.get_model("sc_net").id
+    made = store.create_model_version(ModelVersionRequest(name="v2", model=net, **mine))
+    fact("model version", lambda: (made.name, made.number, made.model.name))
+    fact("model version by id", lambda: store.get_model_version(made.id).name)
+    fact(
+        "change model version",
+        lambda: (
+            store.update_model_version(
+                model_version_id=made.id,
+                model_version_update_model=ModelVersionUpdate(stage="staging", force=True),
+            ).stage
+        ),
+    )
+    fact("model version by stage", lambda: client.get_model_version("sc_net", "staging").name)
+    told = RunMetadataRequest(
+        resources=[RunMetadataResource(id=first.id, type="pipeline_run")],
+        values={"sc_word": 3},
+        types={"sc_word": "int"},
+        **mine,
+    )
+    fact("metadata", lambda: store.create_run_metadata(told))
+    fact("has metadata", lambda: client.get_pipeline_run(first.id).run_metadata["sc_word"])
+    asked = {"name": "sc_c", "type": "container_registry", "flavor": "default"}
+    part = store.create_stack_component(ComponentRequest(configuration={"uri": "a.b/c"}, **asked))
+    fact("component", lambda: (part.name, part.type.value, part.configuration))
+    fact("component by id", lambda: store.get_stack_component(part.id).name)
+    new = ComponentUpdate(name="sc_d", configuration={"uri": "d.e/f"})
+    fact("change component", lambda: store.update_stack_component(part.id, new).configuration)
+    parts = {kind.value: [one.id] for kind, [one] in client.get_stack("default").components.items()}
+    parts = {kind: parts[kind] for kind in ("orchestrator", "artifact_store")}
+    stack = store.create_stack(StackRequest(name="sc_stack", components=parts))
+    fact("stack", lambda: stack.name)
+    registry = client.get_stack_component("container_registry", "sc_d").id
+    more = StackUpdate(components={**parts, "container_registry": [registry]})
+    fact(
+        "change stack",
+        lambda: (
+            {*parts, "container_registry"}
+            - {kind.value for kind in store.update_stack(stack.id, more).components}
+        ),
+    )
+    fact("rename stack", lambda: store.update_stack(stack.id, StackUpdate(name="sc_other")).name)
+    fact("drop stack", lambda: store.delete_stack(client.get_stack("sc_other").id))
+    fact("drop component", lambda: store.delete_stack_component(registry))
+
+    # fields of filters
+    fact("all snapshots", lambda: store.list_snapshots(PipelineSnapshotFilter()).total)
+    fact("named snapshots", lambda: client.list_snapshots().total)
+    for given in (
+        *({"runnable": False}, {"deployable": True}, {"deployed": True}, {"stack": "default"}),
+        *({"schedule_id": mine["project"]}, {"source_snapshot_id": mine["project"]}),
+        {"build_id": mine["project"]},
+    ):
+        fact(
+            f"snapshots by {next(iter(given))}",
+            lambda given=given: store.list_snapshots(PipelineSnapshotFilter(**given)).total,
+        )
+    for given in (
+        *({"templatable": True}, {"root_runs_only": True}, {"stack_component": "default"}),
+        *({"trigger_id": mine["project"]}, {"parent_run_id": mine["project"]}),
+        {"triggered_by_step_run_id": mine["project"]},
+    ):
+        fact(
+            f"runs by {next(iter(given))}",
+            lambda given=given: store.list_runs(PipelineRunFilter(**given)).total,
+        )
+    for given in ({"exclude_retried": True}, {"cache_expired": True}, {"cache_expired": False}):
+        fact(
+            f"steps by {given}",
+            lambda given=given: store.list_run_steps(StepRunFilter(**given)).total,
+        )
+    here = client.get_stack_component("orchestrator", "default").id
+    for given in ({"component_id": here}, {"component": "default"}, {"description": "none"}):
+        fact(
+            f"stacks by {next(iter(given))}",
+            lambda given=given: store.list_stacks(StackFilter(**given)).total,
+        )
+    fact("templates by stack", lambda: store.list_run_templates(RunTemplateFilter(stack="x")).total)

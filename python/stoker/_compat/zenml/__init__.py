@@ -169,6 +169,9 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml.config.docker_settings": _SETTINGS,
     "zenml.config.retry_config": {"StepRetryConfig": _SETTINGS["StepRetryConfig"]},
     "zenml.config.cache_policy": {"CachePolicy": _SETTINGS["CachePolicy"]},
+    "zenml.config.pipeline_run_configuration": {
+        "PipelineRunConfiguration": "stoker._zen.schemas:PipelineRunConfiguration"
+    },
     "zenml.config.schedule": {"Schedule": _SETTINGS["Schedule"]},
     "zenml.client": {"Client": "stoker._zen.client:Client"},
     "zenml.steps": {
@@ -375,9 +378,10 @@ DIFFERS = {
         "takes those that Stoker has a backend for"
     ),
     **dict.fromkeys(
-        ("Client.create_stack", "Client.update_stack", "Client.delete_stack"),
-        "it changes a line of stoker.yaml",
+        ("Client.create_stack", "Client.update_stack"), "it changes a line of stoker.yaml"
     ),
+    "Client.delete_stack": "it removes a line of stoker.yaml; that of a step operator stays",
+    "Client.update_stack_component": "it changes a registered component that is in no stack",
     "Client.zen_store": "it has the client's functions, with filters and requests as arguments",
     "Client.list_service_connector_types": "there is none: credentials are the machine's",
     "Client.delete_stack_component": "it removes what was registered, not what is in stoker.yaml",
