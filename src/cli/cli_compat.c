@@ -95,7 +95,8 @@ static int run_compat(const stk_cli *cli, stk_buf *out, stk_err *err)
         return stk_buf_text(out, shim);
     }
     const char *path = python_path(shim, arena);
-    if (path == NULL || setenv("PYTHONPATH", path, 1) < 0 || setenv("STOKER_COMPAT", "1", 1) < 0) {
+    if (path == NULL || setenv("PYTHONPATH", path, 1) < 0 || setenv("STOKER_COMPAT", "1", 1) < 0 ||
+        setenv("STOKER_BIN", stk_cli_program(cli), 0) < 0) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for the environment");
     }
     if (checks) {

@@ -48,6 +48,26 @@ def test_zenml_resolves_for_an_interpreter_without_stoker() -> None:
     assert done.stdout.startswith("True 0.")
 
 
+def test_the_engine_is_the_one_that_was_called(tmp_path: Path) -> None:
+    """An interpreter that knows nothing of Stoker finds it, without a name on PATH."""
+    code = (
+        "import zenml\n"
+        "@zenml.step\ndef one() -> int:\n    return 1\n"
+        "@zenml.pipeline\ndef p():\n    one()\n"
+        "if __name__ == '__main__':\n    print(p().status)\n"
+    )
+    (tmp_path / "p.py").write_text(code)
+    env = {name: value for name, value in os.environ.items() if name != "STOKER_BIN"}
+    done = subprocess.run(
+        [STOKER, "compat", "--", "/usr/bin/python3", "p.py"],
+        cwd=tmp_path,
+        env={**env, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and done.stdout.strip() == "completed", done.stderr
+
+
 def test_wrong_usage() -> None:
     assert compat().returncode == 2
     assert compat("--path", "--", "true").returncode == 2
