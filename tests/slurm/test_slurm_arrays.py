@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from slurm_cluster import Project
+from slurm_cluster import SYSTEM, Project
 from waiting import wait_for
 
 
@@ -48,6 +48,12 @@ def test_many(project: Project, tmp_path: Path) -> None:
 
 def test_one_array(project: Project, tmp_path: Path) -> None:
     """Ten alike tasks are one job of Slurm; each has its own item, output, end and log."""
+    (
+        slow := tmp_path / "slow"
+    ).mkdir()  # on a busy machine, too, the others come while the first goes
+    (slow / "sbatch").write_text(f'#!/bin/sh\nsleep 2\nPATH={SYSTEM} exec sbatch "$@"\n')
+    (slow / "sbatch").chmod(0o755)
+    project.env["PATH"] = f"{slow}:{project.env['PATH']}"
     run = f"echo task $STOKER_ITEM of $SLURM_ARRAY_TASK_ID; echo $STOKER_ITEM >> {tmp_path}/ran"
     done = project("run", foreach(project, 10, run), "--with", "lab")
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@ models."""
 
 from __future__ import annotations
 
-import datetime
 import enum
 from typing import Any, Dict, List, Optional, Sequence, Union
 
@@ -204,6 +203,8 @@ class Schedule(Checked):
     def __post_init__(self) -> None:
         for key in ("start_time", "end_time", "run_once_start_time"):
             object.__setattr__(self, key, _moment(key, getattr(self, key)))
+        import datetime
+
         every = self.interval_second
         if every is not None and not isinstance(every, datetime.timedelta):
             object.__setattr__(self, "interval_second", datetime.timedelta(seconds=float(every)))
@@ -218,7 +219,10 @@ class Schedule(Checked):
             )
 
 
-def _moment(key: str, given: Any) -> Optional[datetime.datetime]:
+def _moment(key: str, given: Any) -> Any:
+    """The time with its zone; None for None."""
+    import datetime
+
     if given is None:
         return None
     try:

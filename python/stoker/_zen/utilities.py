@@ -268,7 +268,7 @@ def parse_name_or_uuid(name_or_id: Optional[str]) -> Any:
 
 def generate_uuid_from_string(value: str) -> uuid.UUID:
     """The UUID that always belongs to a text."""
-    digest = hashlib.md5(value.encode(), usedforsecurity=False).hexdigest()
+    digest = hashlib.md5(value.encode()).hexdigest()
     return uuid.UUID(hex=digest, version=4)
 
 
