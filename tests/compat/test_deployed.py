@@ -384,6 +384,13 @@ def test_all_events_must_come(place: Place) -> None:
 
 
 @needs_engine
+def test_no_runs_while_the_first_makes_the_store(place: Place) -> None:
+    place.flow("first.py", "--quiet", "deploy", "create")
+    (place.folder / ".stoker" / "store.db").touch()
+    assert not place.flow("first.py", "deploy", "list-runs").stdout
+
+
+@needs_engine
 def test_deployer(place: Place) -> None:
     program = """
         from metaflow import Deployer, DeployedFlow, Run, namespace

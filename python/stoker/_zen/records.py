@@ -36,6 +36,7 @@ def no_store(error: EngineError) -> bool:
     text = str(error)
     missing = "can't open store" in text and "No such file" in text
     missing = missing or "no store (.stoker)" in text or "its store.db isn't there" in text
+    missing = missing or "no pipeline has run here yet" in text  # the first run is making it
     step = context._current
     if missing and step is not None:
         raise RuntimeError(

@@ -10,7 +10,7 @@ from .._base.binary import json_of, output_of
 from .._base.errors import EngineError
 from .._definition.types import ExecutionStatus
 from .._engine.client import Names, PipelineRun
-from . import records, schedules, tags, whole
+from . import records, schedules, stacks, tags, whole
 from .artifacts import ArtifactVersionResponse, versions_of
 from .configuration import (
     VERSION,
@@ -178,9 +178,7 @@ class PipelineRunResponse(Response):
     @property
     def stack(self) -> Any:
         """The stack on which it ran."""
-        from .stacks import active
-
-        return active().model
+        return stacks.active().model
 
     @property
     def client_environment(self) -> Dict[str, Any]:

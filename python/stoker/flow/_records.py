@@ -37,7 +37,13 @@ def listed(store: Optional[str], flow: Optional[str] = None) -> Iterator[Dict[st
     if store is None or not os.path.isdir(store) or _has_only_deployed(store):
         return
     words = ["runs", *([flow] if flow else []), "--no-values", "--limit", "1000000"]
-    for row in json_of(words, store):
+    try:
+        rows = json_of(words, store)
+    except EngineError as bad:
+        if "no pipeline has run here yet" not in str(bad):
+            raise
+        return  # the first run is making the store
+    for row in rows:
         if flow_mark(store, row["run"]) is not None:
             yield row
 
