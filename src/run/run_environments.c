@@ -55,9 +55,12 @@ static bool hide(const stk_dir *root, const char *name, char ret[PATH_MAX])
 /* One that can't be removed holds up no other. */
 static void remove_hidden(const stk_dir *root, const char *name, int *ret_rc, stk_err *err)
 {
-    stk_err *told = *ret_rc < 0 ? NULL : err;
-    int rc = stk_file_remove_tree_at(root->fd, name, told);
-    *ret_rc = *ret_rc < 0 ? *ret_rc : rc;
+    stk_err one = {0};
+    int rc = stk_file_remove_tree_at(root->fd, name, &one);
+    if (rc < 0 && *ret_rc == 0) { /* the first is told */
+        *err = one;
+        *ret_rc = rc;
+    }
 }
 
 int stk_run_drop_environments(bool dry_run, stk_run_environments *environments, stk_err *err)
