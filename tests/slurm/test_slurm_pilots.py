@@ -127,15 +127,18 @@ def test_engine_killed(project: Project, tmp_path: Path, point: str) -> None:
 
 def test_pilot_dies(project: Project, tmp_path: Path) -> None:
     """Its tasks run again in another pilot, which costs them nothing."""
-    go = tmp_path / "go"
-    run = f"echo $STOKER_ITEM >> {tmp_path}/ran; until [ -e {go} ]; do sleep 0.1; done"
+    lost = tmp_path / "lost"
+    run = (
+        f"echo $STOKER_ITEM >> {tmp_path}/ran;"
+        f" until [ -s {lost} ] && [ $(cat {lost}) != $SLURM_JOB_ID ]; do sleep 0.1; done"
+    )
     engine = begin(project, 12, run)
     wait_for(lambda: len(lines(tmp_path / "ran")) == 8, why=project.cluster.jobs)
     (job,) = pilots(project, "RUNNING")
     project.cluster.ask(
         "scontrol", "update", f"NodeName={job['nodes']}", "State=DOWN", "Reason=test"
     )
-    go.touch()
+    lost.write_text(job["id"])
     finish(engine)
     project.cluster.ask("scontrol", "update", f"NodeName={job['nodes']}", "State=RESUME")
     ran = lines(tmp_path / "ran")
