@@ -107,29 +107,36 @@ def test_the_end_of_the_leader_is_everybodys(two: Nodes, tmp_path: Path, number:
 # --- as another backend does it ---
 
 
-def test_the_contract_of_backends(two: Nodes, tmp_path: Path) -> None:
-    """The job's program on each node with three variables, attempt directories of their own, nothing shared."""
+def backends(
+    nodes: Nodes, folder: Path, code: str, kind: str = "command", restarts: int = 0
+) -> list[Any]:
+    """The job's program on each node, with folders of their own, nothing shared."""
     task = {
         **{"stoker": 1, "run": "20260101-000000-test", "pipeline": "p", "step": "a", "task": 0},
-        **{"attempt": 1, "kind": "command", "command": [], "granted": {}},
+        **{"attempt": 1, "kind": kind, "command": [], "granted": {}},
         "gang": {
-            **{"ranks": 2, "min_ranks": 2, "restarts": 0, "nodes": 2, "port": None, "hang_ms": 0},
-            **{"grace_ms": 5000, "notice_ms": 0, "devices_per_rank": 0},
+            **{"ranks": 2, "min_ranks": 2, "restarts": restarts, "nodes": 2, "port": None},
+            **{"hang_ms": 0, "grace_ms": 5000, "notice_ms": 0, "devices_per_rank": 0},
         },
     }
     launchers = []
     for k in (0, 1):
-        (tmp_path / str(k)).mkdir()
-        (tmp_path / f"{k}/task.json").write_text(json.dumps(task))
+        (folder / str(k)).mkdir()
+        (folder / f"{k}/task.json").write_text(json.dumps(task))
         variables = {
             "STOKER_GANG_NODE": str(k),
-            "STOKER_GANG_RDZV": f"{two.address(0)}:29401",
-            "STOKER_GANG_KEY": two.mark,
+            "STOKER_GANG_RDZV": f"{nodes.address(0)}:29401",
+            "STOKER_GANG_KEY": nodes.mark,
         }
-        code = "echo $RANK; [ $RANK = 3 ] && echo bad >&2 && exit 9; exec sleep 3000"
-        words = ("launch", "--gang", tmp_path / f"{k}/task.json", *shell(code))
-        launchers.append(two.start(k, binary(), *words, **variables))
-    done = ends(launchers)
+        words = ("launch", "--gang", folder / f"{k}/task.json", *shell(code))
+        launchers.append(nodes.start(k, binary(), *words, **variables))
+    return ends(launchers)
+
+
+def test_the_contract_of_backends(two: Nodes, tmp_path: Path) -> None:
+    """The job's program on each node with three variables, attempt directories of their own, nothing shared."""
+    code = "echo $RANK; [ $RANK = 3 ] && echo bad >&2 && exit 9; exec sleep 3000"
+    done = backends(two, tmp_path, code)
     assert [d.code for d in done] == [9, 9]
     files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*"))
     assert files == [
@@ -302,3 +309,16 @@ def test_a_python_steps_error_on_the_other_node(on: On) -> None:
     assert code == 1 and error["class"] == "exception"
     assert re.match(r"ValueError: rank 3 of 4: boom; \d other ranks? w", error["cause"])
     assert "ValueError: boom" in error["traceback"]
+
+
+def test_a_failure_of_an_earlier_start_is_not_told(two: Nodes, tmp_path: Path) -> None:
+    """The rank that raised at the first start is killed at the second: its error isn't the cause."""
+    said = '{"status":"failed","error":{"class":"exception","type":"ValueError","message":"once"}}'
+    code = (
+        "[ $RANK = 3 ] || exec sleep 3000;"
+        f" [ $TORCHELASTIC_RESTART_COUNT = 0 ] || kill -9 $$; echo '{said}' >$STOKER_RANK_DIR/result.json;"
+        " exit 1"
+    )
+    backends(two, tmp_path, code, "python", restarts=1)
+    error = json.loads((tmp_path / "0/result.json").read_text())["error"]
+    assert "once" not in json.dumps(error) and "SIGKILL" in error["message"], error

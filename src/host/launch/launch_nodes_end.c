@@ -64,15 +64,21 @@ static void send_done(stk_gang *g)
     stk_launch_talk_send(g, 0, &m);
 }
 
-/* Stores the report here, in case the node doesn't share the attempt's folder. */
+/* Stores the report here, in case the node doesn't share the attempt's folder; without one, none of
+ * an earlier start is left. */
 static void keep_account(const stk_gang *g, int64_t rank, const char *text)
 {
     char path[PATH_MAX];
-    if (g->config->dir != NULL && text[0] != '\0') {
-        (void)snprintf(path, sizeof path, "%s/rank-%lld", g->config->dir, (long long)rank);
-        (void)mkdir(path, 0755);
-        size_t n = strlen(path);
-        (void)snprintf(path + n, sizeof path - n, "/result.json");
+    if (g->config->dir == NULL || !g->config->is_python) {
+        return;
+    }
+    (void)snprintf(path, sizeof path, "%s/rank-%lld", g->config->dir, (long long)rank);
+    (void)mkdir(path, 0755);
+    size_t n = strlen(path);
+    (void)snprintf(path + n, sizeof path - n, "/result.json");
+    if (text[0] == '\0') {
+        (void)unlink(path);
+    } else {
         (void)stk_file_write_atomic(path, text, strlen(text), 0644, NULL);
     }
 }
