@@ -94,8 +94,9 @@ def test_waiting_children(project: Project, tmp_path: Path) -> None:
     wait_for(lambda: "(Resources)" in project("why", "latest").stdout + project("show", "latest").stdout, why=lambda: project("show", "latest").stdout + project.cluster.ask("squeue", "-r"))  # fmt: skip
     engine.send_signal(signal.SIGINT)
     engine.communicate(timeout=200)
-    left = project.cluster.jobs(state="PENDING,RUNNING,COMPLETING")
+    left = project.cluster.jobs(state="PENDING,RUNNING")
     assert left == [], left
+    wait_for(lambda: not project.cluster.jobs(state="COMPLETING"), why=project.cluster.jobs)
     assert len((tmp_path / "began").read_text().split()) == 3
 
 
