@@ -9,8 +9,8 @@
 #include <sys/param.h>
 #include <time.h>
 
+#include "away/mirror/mirror.h"
 #include "away/remote/remote_follow.h"
-#include "away/remote/remote_log.h"
 #include "base/text.h"
 #include "cli/cli_run.h"
 #include "run/run_elsewhere.h"
@@ -31,7 +31,9 @@ struct stk_cli_follow {
     stk_arena *arena;
     const stk_cli_read *read;
     const stk_logs *logs;
-    const char *url, *run;
+    stk_mirror *mirror;
+    const char *run;
+    bool has_stack; /* else the share's own live logs are shown */
     char folder[32];
     place places[STACKS];
     uint32_t n_places;
@@ -135,6 +137,9 @@ static int follow_task(stk_cli_follow *f, uint32_t i_task)
 /* Attaches to what has begun to run. */
 static int follow_new(stk_cli_follow *f, stk_err *err)
 {
+    if (!f->has_stack) {
+        return 0;
+    }
     uint32_t n = stk_view_n_tasks(f->read->view);
     if (n > f->n_tasks) {
         uint32_t *attempts = realloc(f->attempts, n * sizeof *attempts);
@@ -186,8 +191,7 @@ static int wait_for_more(void *arg, stk_err *err)
         return 0;
     }
     f->fetch_ms = mono_ms() + FETCH_MS;
-    STK_TRY(stk_remote_log_fetch(f->url, f->run, f->read->store, false, run, err));
-    STK_TRY(stk_remote_log_fetch_files(f->url, f->run, f->read->store, err));
+    STK_TRY(stk_mirror_bring(f->mirror, f->run, STK_MIRROR_FILES, run, err));
     STK_TRY(stk_view_refresh(f->read->view, f->read->store, NULL, err));
     return follow_new(f, err);
 }
@@ -209,12 +213,17 @@ static void hear_so_far(stk_cli_follow *f)
 int stk_cli_follow_open(const stk_cli *cli, const stk_cli_read *read, stk_logs *logs,
                         stk_cli_follow **ret, stk_err *err)
 {
+    const char *url = stk_cli_value(cli, "store");
     stk_cli_follow *f = calloc(1, sizeof *f);
     STK_TRY(stk_err_if_null(f, err));
     *ret = f;
+    f->has_stack = url == NULL;
     f->arena = stk_arena_new(0);
     STK_TRY(stk_err_if_null(f->arena, err));
-    STK_TRY(stk_run_shared_url(stk_cli_value(cli, "stack"), f->arena, &f->url, err));
+    if (f->has_stack) {
+        STK_TRY(stk_run_shared_url(stk_cli_value(cli, "stack"), f->arena, &url, err));
+    }
+    STK_TRY(stk_mirror_open(url, &f->mirror, err));
     (void)snprintf(f->folder, sizeof f->folder, "/tmp/stoker-logs-XXXXXX");
     if (mkdtemp(f->folder) == NULL) {
         f->folder[0] = '\0';
@@ -243,6 +252,7 @@ void stk_cli_follow_close(stk_cli_follow *f)
     if (f->folder[0] != '\0') {
         (void)stk_file_remove_tree(f->folder, NULL);
     }
+    stk_mirror_close(f->mirror);
     free(f->attempts);
     stk_arena_free(f->arena);
     free(f);
