@@ -84,8 +84,8 @@ static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)
     bool with_values = chooses || !stk_cli_flag(cli, "no-values");
     STK_TRY(stk_cli_number(cli, "limit", 1, ALL, &limit, err));
     uint32_t most = (uint32_t)(chooses ? ALL : limit);
-    STK_TRY(stk_cli_shared_store(cli, NULL, with_values ? STK_MIRROR_VALUES : STK_MIRROR_EVENTS, most,
-                                 &store, err));
+    STK_TRY(stk_cli_shared_store(cli, NULL, with_values ? STK_MIRROR_VALUES : STK_MIRROR_EVENTS,
+                                 most, &store, err));
     if (stk_cli_value(cli, "tag") != NULL) {
         put_tags(cli, &tags);
     }

@@ -40,7 +40,7 @@ static int open_mirror(const char *url, const char *text, stk_mirror_depth depth
     return stk_store_open(stk_mirror_path(mirror), STK_STORE_MIRROR, ret, err);
 }
 
-static int find_url(const stk_cli *cli, stk_arena *arena, const char **ret, stk_err *err)
+int stk_cli_shared_url(const stk_cli *cli, stk_arena *arena, const char **ret, stk_err *err)
 {
     const char *stack = stk_cli_value(cli, "stack");
     *ret = stk_cli_value(cli, "store");
@@ -56,13 +56,13 @@ static int find_url(const stk_cli *cli, stk_arena *arena, const char **ret, stk_
     return 0;
 }
 
-int stk_cli_shared_store(const stk_cli *cli, const char *text, stk_mirror_depth depth, uint32_t limit,
-                         stk_store **ret_store, stk_err *err)
+int stk_cli_shared_store(const stk_cli *cli, const char *text, stk_mirror_depth depth,
+                         uint32_t limit, stk_store **ret_store, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *url = NULL;
     STK_TRY(stk_err_if_null(arena, err));
-    STK_TRY(find_url(cli, arena, &url, err));
+    STK_TRY(stk_cli_shared_url(cli, arena, &url, err));
     if (url == NULL) {
         return stk_cli_store(STK_STORE_READONLY, ret_store, err);
     }

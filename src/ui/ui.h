@@ -8,8 +8,8 @@
  * with a token of its own from the same origin.
  *
  * One thread serves; each connection carries one request, and is closed when it isn't complete in
- * time. A store that machines share is shown by its mirror (away/mirror), which another thread keeps
- * fresh, so no page waits for it. Nothing is done while nobody looks. */
+ * time. A store that machines share is shown by its mirror (away/mirror), which another thread
+ * keeps fresh, so no page waits for it. Nothing is done while nobody looks. */
 #ifndef STK_UI_H
 #define STK_UI_H
 

@@ -15,11 +15,11 @@
 #include "ui/ui_private.h"
 
 enum {
-    LATE_MS = 10000,          /* a share that hasn't answered for so long is told */
-    FRESH_TICK_MS = 5000,     /* pages say so often how fresh they are */
-    QUIET_MS = 60000,         /* a live run without news for so long is told */
-    TASKS_MAX = 100,          /* whose artifacts are brought for a run's page */
-    PREVIEW_MAX = 1 << 20     /* bytes of an artifact that is brought to be shown beside others */
+    LATE_MS = 10000,      /* a share that hasn't answered for so long is told */
+    FRESH_TICK_MS = 5000, /* pages say so often how fresh they are */
+    QUIET_MS = 60000,     /* a live run without news for so long is told */
+    TASKS_MAX = 100,      /* whose artifacts are brought for a run's page */
+    PREVIEW_MAX = 1 << 20 /* bytes of an artifact that is brought to be shown beside others */
 };
 
 /* --- opening --- */
@@ -29,8 +29,8 @@ static int open_own(const stk_ui *ui, const char *path, ui_store *ret, stk_err *
     struct stat st;
     STK_TRY(stk_store_open(path, STK_STORE_READONLY, &ret->store, err));
     ret->name = ret->path = stk_store_path(ret->store);
-    ret->is_own = !ui->options->read_only && stat(ret->path, &st) == 0 &&
-                  st.st_uid == geteuid() && access(ret->path, W_OK) == 0;
+    ret->is_own = !ui->options->read_only && stat(ret->path, &st) == 0 && st.st_uid == geteuid() &&
+                  access(ret->path, W_OK) == 0;
     return 0;
 }
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-WAIT_S = 30.0  # far above what anything here takes, also on a busy machine
+WAIT_S = 120.0  # far above what anything here takes, also on a busy machine
 
 
 def wait_for(what: Callable[[], Any], timeout_s: float = WAIT_S, why: Any = "") -> Any:

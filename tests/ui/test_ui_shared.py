@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cli_tools import Cli
-from share_tools import REGION, Fault, Moto, Proxy, Request
+from share_tools import REGION, Fault, Moto, Proxy
 from ui_server import Ui
 from waiting import WAIT_S, wait_for
 
@@ -109,14 +109,16 @@ def test_in_one_page(by_s3: Cli, ui: Start, url: str, moto: Moto) -> None:
     assert second in some and first not in some
     card = server.get(f"s1/run?run={first}")
     assert card.status == 200 and "fit" in card.text and 'action="act"' not in card.text
-    wait_for_text(server, f"s1/task?run={first}&task=fit", "made with 0.1")  # a preview of its output
+    wait_for_text(
+        server, f"s1/task?run={first}&task=fit", "made with 0.1"
+    )  # a preview of its output
     log = server.get(f"s1/log?run={first}&task=fit").text
     assert "ran beside its engine" in log and "printed" not in log
     both = server.get(f"s1/compare?run={first}&run={second}")
     assert both.status == 200 and "0.2" in both.text
-    digest = json.loads(
-        cli("show", first, "--json", STOKER_STORE=str(cli.folder / "far")).out
-    )["steps"]["fit"]["outputs"]["words.txt"]["digest"]
+    digest = json.loads(cli("show", first, "--json", STOKER_STORE=str(cli.folder / "far")).out)[
+        "steps"
+    ]["fit"]["outputs"]["words.txt"]["digest"]
     artifact = wait_for_text(server, f"s1/artifact?digest={digest}", "made with 0.1")
     assert "used by" in artifact and "being brought" not in artifact
     form = server.form("run?run=latest")
@@ -247,7 +249,10 @@ def test_hostile(by_s3: Cli, ui: Start, url: str, moto: Moto) -> None:
         put(f"runs/{evil}/{key.split(f'{run}/')[1]}", text)
     for name in ("..", EVIL.replace("/", "|"), "x" * 300, "not a run", "-1", "%2e%2e"):
         put(f"runs/{name}/run.json", content[f"team/runs/{run}/run.json"])
-        put(f"runs/{name}/log/000000000000.jsonl", content[f"team/runs/{run}/log/000000000000.jsonl"])
+        put(
+            f"runs/{name}/log/000000000000.jsonl",
+            content[f"team/runs/{run}/log/000000000000.jsonl"],
+        )
     server = ui("--store", url)
     wait_for_text(server, "runs", good)
     page = wait_for_text(server, "runs", evil)

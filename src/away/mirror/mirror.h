@@ -36,13 +36,13 @@ const char *stk_mirror_path(const stk_mirror *m); /* of its store */
 /* --- for commands --- */
 
 typedef enum {
-    STK_MIRROR_EVENTS,  /* the record alone */
-    STK_MIRROR_VALUES,  /* with results and metrics, also those of what runs */
-    STK_MIRROR_FILES    /* with all files of attempts: logs of any size */
+    STK_MIRROR_EVENTS, /* the record alone */
+    STK_MIRROR_VALUES, /* with results and metrics, also those of what runs */
+    STK_MIRROR_FILES   /* with all files of attempts: logs of any size */
 } stk_mirror_depth;
 
-/* Brings one run: an id, its unique beginning, a name or "latest". STK_E_NOT_FOUND: the share has no
- * such run. */
+/* Brings one run: an id, its unique beginning, a name or "latest". STK_E_NOT_FOUND: the share has
+ * no such run. */
 int stk_mirror_bring(stk_mirror *m, const char *run, stk_mirror_depth depth, char ret_run[40],
                      stk_err *err);
 /* Brings the newest runs, at most `limit`. One whose record is damaged is left out, and told. */
@@ -54,8 +54,8 @@ int stk_mirror_bring_newest(stk_mirror *m, uint32_t limit, stk_mirror_depth dept
 /* Begins to follow. Waits a moment for the first answer: an error that won't pass (no such bucket,
  * no right, wrong credentials) is returned. */
 int stk_mirror_follow(stk_mirror *m, stk_err *err);
-/* Somebody looks at the mirror, and at this run (NULL: at none in particular). Never waits, like all
- * that follows. */
+/* Somebody looks at the mirror, and at this run (NULL: at none in particular). Never waits, like
+ * all that follows. */
 void stk_mirror_look(stk_mirror *m, const char *run);
 /* They look at the files of this attempt ("runs/<run>/<step>/<task>/<attempt>"): also at what it
  * prints, and at its large files. */
@@ -75,15 +75,15 @@ stk_mirror_found stk_mirror_want_artifact(stk_mirror *m, const char *digest);
 stk_mirror_found stk_mirror_look_files(const char *dir);
 
 typedef struct stk_mirror_state {
-    int64_t fresh_ms;     /* Unix time of the share that the mirror shows; 0: unknown */
-    int64_t asked_ms;     /* since when it is being asked; 0: it isn't now */
-    uint32_t n_runs;      /* of the share; those of which something is here: */
+    int64_t fresh_ms; /* Unix time of the share that the mirror shows; 0: unknown */
+    int64_t asked_ms; /* since when it is being asked; 0: it isn't now */
+    uint32_t n_runs;  /* of the share; those of which something is here: */
     uint32_t n_here;
-    uint32_t n_damaged;   /* runs that can't be read … */
-    char damage[512];     /* … and why the last one of them can't; "" */
-    bool is_complete;     /* the share has been listed since the following began */
-    stk_err trouble;      /* code ≠ 0: why it can't be followed now */
-    uint32_t version;     /* another one when something of this changes, apart from these times */
+    uint32_t n_damaged; /* runs that can't be read … */
+    char damage[512];   /* … and why the last one of them can't; "" */
+    bool is_complete;   /* the share has been listed since the following began */
+    stk_err trouble;    /* code ≠ 0: why it can't be followed now */
+    uint32_t version;   /* another one when something of this changes, apart from these times */
 } stk_mirror_state;
 void stk_mirror_get_state(stk_mirror *m, stk_mirror_state *ret);
 

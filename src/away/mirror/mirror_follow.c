@@ -10,14 +10,14 @@
 #include "sys/clock.h"
 
 enum {
-    TURN_MS = 3000,    /* from one turn to the next, and the time in which one brings new runs */
-    PAUSES = 4,        /* a turn that takes long is followed by so many times its time */
-    AGAIN_MS = 5000,   /* after a failure */
-    LEAST_MS = 300,    /* before a turn that somebody asks for */
-    HOT = 8,           /* live runs that each turn looks at */
-    IN_TURN = 32,      /* most other runs that each turn looks at … */
-    IN_TURN_MS = 500,  /* … in about so long */
-    FIRST_MS = 3000    /* the beginning waits so long for the first answer */
+    TURN_MS = 3000,   /* from one turn to the next, and the time in which one brings new runs */
+    PAUSES = 4,       /* a turn that takes long is followed by so many times its time */
+    AGAIN_MS = 5000,  /* after a failure */
+    LEAST_MS = 300,   /* before a turn that somebody asks for */
+    HOT = 8,          /* live runs that each turn looks at */
+    IN_TURN = 32,     /* most other runs that each turn looks at … */
+    IN_TURN_MS = 500, /* … in about so long */
+    FIRST_MS = 3000   /* the beginning waits so long for the first answer */
 };
 
 /* --- which runs there are --- */
@@ -126,8 +126,9 @@ static int list_runs(stk_mirror *m, stk_err *err)
         n_here += m->runs[i]->is_here;
     }
     if (n_listed == 0 && n_here > 0) {
-        return stk_err_set(err, STK_E_ENV, "'%s' has no runs any more; is it the right place, and "
-                                           "mounted?",
+        return stk_err_set(err, STK_E_ENV,
+                           "'%s' has no runs any more; is it the right place, and "
+                           "mounted?",
                            stk_share_url(m->share));
     }
     STK_TRY(drop_gone(m, err));
@@ -209,7 +210,7 @@ static int look_in_turn(stk_mirror *m, stk_err *err)
     return 0;
 }
 
-static int take_turn(stk_mirror *m, stk_err *err)
+static int look_at_share(stk_mirror *m, stk_err *err)
 {
     m->turn++;
     m->has_more = false;
@@ -278,7 +279,7 @@ static void *follow_share(void *arg)
         int rc = is_known ? 0 : note_own(m, &err);
         is_known = is_known || rc == 0;
         if (rc == 0) {
-            rc = take_turn(m, &err);
+            rc = look_at_share(m, &err);
         }
         stk_store_release_memory(m->store);
         pthread_mutex_lock(&m->lock);

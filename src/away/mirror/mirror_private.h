@@ -10,10 +10,10 @@
 #include "base/map.h"
 
 enum {
-    MIRROR_RUNS = 8,         /* runs that are looked at */
-    MIRROR_WANTS = 64,       /* attempts and artifacts that wait to be brought, of each kind */
-    MIRROR_LOOK_MS = 60000,  /* a look counts so long */
-    MIRROR_SMALL = 1 << 20   /* larger files of an attempt are brought when they are wanted */
+    MIRROR_RUNS = 8,        /* runs that are looked at */
+    MIRROR_WANTS = 64,      /* attempts and artifacts that wait to be brought, of each kind */
+    MIRROR_LOOK_MS = 60000, /* a look counts so long */
+    MIRROR_SMALL = 1 << 20  /* larger files of an attempt are brought when they are wanted */
 };
 
 /* A run of the share. */
@@ -35,22 +35,22 @@ typedef struct mirror_want {
 
 /* What pages ask for; under `lock`. */
 typedef struct mirror_wants {
-    int64_t look_ms;                       /* monotonic */
-    mirror_want runs[MIRROR_RUNS];         /* rings */
+    int64_t look_ms;               /* monotonic */
+    mirror_want runs[MIRROR_RUNS]; /* rings */
     mirror_want attempts[MIRROR_WANTS];
-    uint32_t n_runs, n_attempts;           /* ever */
+    uint32_t n_runs, n_attempts; /* ever */
     char digests[MIRROR_WANTS][STK_DIGEST_HEX + 1];
-    uint32_t n_digests;                    /* that wait */
-    stk_map found;                         /* digest → stk_mirror_found; keys in `arena` */
+    uint32_t n_digests; /* that wait */
+    stk_map found;      /* digest → stk_mirror_found; keys in `arena` */
     stk_arena *arena;
 } mirror_wants;
 
 struct stk_mirror {
     char *path;
     stk_share *share;
-    stk_store *store;  /* for writing */
-    int used_fd;       /* its lock keeps the mirror from being removed */
-    int lock_fd;       /* its lock is held by whoever writes */
+    stk_store *store; /* for writing */
+    int used_fd;      /* its lock keeps the mirror from being removed */
+    int lock_fd;      /* its lock is held by whoever writes */
     pthread_mutex_t lock;
     pthread_cond_t wake, told;
     pthread_t thread;

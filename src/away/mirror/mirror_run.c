@@ -39,8 +39,8 @@ static bool is_elsewhere(looking *l, const char *start_data)
 
 static const char *key_of(const looking *l, const stk_view_task *task, uint32_t attempt)
 {
-    return stk_arena_printf(l->arena, "runs/%s/%s/%u/%u", stk_view_get_run(l->view)->id,
-                            task->name, task->id, attempt);
+    return stk_arena_printf(l->arena, "runs/%s/%s/%u/%u", stk_view_get_run(l->view)->id, task->name,
+                            task->id, attempt);
 }
 
 /* In an attempt's folder: what is brought unasked is here; the share has no end of it. */

@@ -146,7 +146,8 @@ static int bring_artifact(stk_mirror *m, const char *digest, stk_mirror_found *r
         return 0;
     }
     int rc = stk_share_pull(m->share, m->store, digest, err);
-    if (rc == STK_E_STORE || rc == STK_E_NOT_FOUND) { /* it isn't what its name says, or just went */
+    if (rc == STK_E_STORE ||
+        rc == STK_E_NOT_FOUND) { /* it isn't what its name says, or just went */
         *ret = STK_MIRROR_ABSENT;
         return 0;
     }
@@ -166,8 +167,7 @@ static void take_found(stk_mirror *m, const char *digest, stk_mirror_found found
     for (uint32_t i = 0; i < w->n_digests; i++) {
         if (strcmp(w->digests[i], digest) == 0) {
             w->n_digests--;
-            memmove(&w->digests[i], &w->digests[i] + 1,
-                    (w->n_digests - i) * sizeof w->digests[0]);
+            memmove(&w->digests[i], &w->digests[i] + 1, (w->n_digests - i) * sizeof w->digests[0]);
             break;
         }
     }

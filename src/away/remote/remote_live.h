@@ -16,10 +16,10 @@
 #include "away/share/share.h"
 
 enum {
-    STK_LIVE_MS = 3000,         /* between two looks, of the agent and of the engine */
-    STK_LIVE_PIECE = 256 << 10, /* most bytes of an object */
-    STK_LIVE_SEAL = 32 << 10,   /* an object of so many bytes grows no more */
-    STK_LIVE_BYTES = 64 << 20,  /* of a file of metrics; what is behind comes with the end */
+    STK_LIVE_MS = 3000,           /* between two looks, of the agent and of the engine */
+    STK_LIVE_PIECE = 256 << 10,   /* most bytes of an object */
+    STK_LIVE_SEAL = 32 << 10,     /* an object of so many bytes grows no more */
+    STK_LIVE_BYTES = 64 << 20,    /* of a file of metrics; what is behind comes with the end */
     STK_LIVE_LOG_BYTES = 16 << 20 /* of a log */
 };
 

@@ -82,7 +82,8 @@ int stk_remote_log_fetch(const char *share_url, const char *run, stk_store *stor
  * has none (yet). */
 int stk_remote_run_read(stk_share *share, const char *id, stk_arena *arena, stk_remote_run *ret,
                         stk_err *err);
-/* Finds a run by its id, the id's unique beginning, its name or "latest", as stk_remote_log_fetch. */
+/* Finds a run by its id, the id's unique beginning, its name or "latest", as stk_remote_log_fetch.
+ */
 int stk_remote_run_find(stk_share *share, const char *text, stk_arena *arena, stk_remote_run *ret,
                         stk_err *err);
 /* As stk_remote_log_fetch, of this run; of one that the store has, only the id counts. Without
@@ -94,7 +95,7 @@ int stk_remote_log_fetch_known(stk_share *share, const stk_remote_run *run, stk_
  * `dir`: logs, results, cards. A file that is larger than `most` and isn't one of metrics is left;
  * *ret_left: there is one. STK_E_NOT_FOUND: the share has no end of it. */
 bool stk_remote_log_has_attempt(const char *dir); /* all of its files were fetched */
-int stk_remote_log_fetch_attempt(stk_share *share, const char *key, const char *dir,
-                                 uint32_t nodes, int64_t most, bool *ret_left, stk_err *err);
+int stk_remote_log_fetch_attempt(stk_share *share, const char *key, const char *dir, uint32_t nodes,
+                                 int64_t most, bool *ret_left, stk_err *err);
 
 #endif

@@ -20,8 +20,8 @@ static int mark_fetched(const char *dir, stk_err *err)
     return stk_file_write(path, "", 0, 0644, err);
 }
 
-int stk_remote_log_fetch_attempt(stk_share *share, const char *key, const char *dir,
-                                 uint32_t nodes, int64_t most, bool *ret_left, stk_err *err)
+int stk_remote_log_fetch_attempt(stk_share *share, const char *key, const char *dir, uint32_t nodes,
+                                 int64_t most, bool *ret_left, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     char end[STK_SHARE_KEY_MAX + 32];

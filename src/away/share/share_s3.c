@@ -453,8 +453,7 @@ int stk_share_open_s3(const char *where, stk_share *share, stk_err *err)
         if (strchr(url, '@') != NULL) { /* perhaps with a key */
             url = "s3://…@…";
         }
-        return stk_err_set(err, STK_E_USAGE, "'%s' names no bucket; write s3://bucket/prefix",
-                           url);
+        return stk_err_set(err, STK_E_USAGE, "'%s' names no bucket; write s3://bucket/prefix", url);
     }
     stk_s3 *s = calloc(1, sizeof *s);
     if (s == NULL) {

@@ -170,8 +170,8 @@ static int note_folder(void *arg, const char *name)
 static void test_list_folders(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"r/b/x", "r/b/deep/y", "r/a/x", "r/object", "r0/no/x",
-                                       "r/b-c/x"};
+    static const char *const keys[] = {"r/b/x",    "r/b/deep/y", "r/a/x",
+                                       "r/object", "r0/no/x",    "r/b-c/x"};
     stk_err err = {0};
     stk_share *s = open_share();
     listed none = {0}, all = {0}, some = {.stop_at = 2};
