@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from cli_tools import Cli
+from pages import browser
 from share_tools import REGION, Fault, Moto, Proxy
 from ui_server import Ui
 from waiting import WAIT_S, wait_for
@@ -176,6 +177,7 @@ def test_away(by_s3: Cli, ui: Start, url: str, proxy: Proxy) -> None:
     begin = time.monotonic()
     assert run in server.get("runs").text and server.get(f"run?run={run}").status == 200
     assert time.monotonic() - begin < 10
+    assert run in wait_for_text(server, "runs", "hasn’t answered")
     proxy.rule = lambda request: Fault(drop=True)
     other = ui("--store", url)
     for one in (other, server):
@@ -217,6 +219,27 @@ def test_empty(by_s3: Cli, ui: Start, url: str) -> None:
     server = ui("--store", url)
     page = wait_for_text(server, "runs", "it has no runs")
     assert "Runs of a stack whose" in page
+
+
+def test_in_a_browser(by_s3: Cli, ui: Start, moto: Moto, proxy: Proxy) -> None:
+    """A page that is open shows a new run by itself; long names stay within it, also beside what is wrong."""
+    cli = by_s3
+    bucket = f"b-{uuid.uuid4().hex}{uuid.uuid4().hex[:20]}"
+    place = {"LocationConstraint": REGION}
+    moto.client().create_bucket(Bucket=bucket, CreateBucketConfiguration=place)
+    url = f"s3://{bucket}/{'of-a-team-with-a-long-name' * 4}"
+    first = run_shared(cli, url)
+    server = ui("--store", url)
+    with browser() as chromium:
+        page = chromium._chromium.new_page(viewport={"width": 390, "height": 900})
+        page.goto(server.url)
+        page.locator(f'a[href*="{first}"]').first.wait_for(timeout=WAIT_S * 1000)
+        second = run_shared(cli, url)
+        page.locator(f'a[href*="{second}"]').first.wait_for(timeout=WAIT_S * 1000)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        proxy.rule = lambda request: Fault(drop=True)
+        page.get_by_text("can’t be read now").wait_for(timeout=WAIT_S * 1000)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_hostile(by_s3: Cli, ui: Start, url: str, moto: Moto) -> None:

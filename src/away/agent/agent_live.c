@@ -12,13 +12,13 @@
 #include "sys/dir.h"
 #include "sys/file.h"
 
-enum { FILES = 4096 };
+enum { FILES = 4096, OFTEN = 40, SELDOM = 3 }; /* looks; later, logs go with each third one */
 
 typedef struct sending {
     agent *a;
     stk_arena *arena;
     stk_live_file *files;
-    uint32_t n, cap;
+    uint32_t n, cap, n_looks;
 } sending;
 
 static void send_one(sending *s, const char *name, int64_t most)
@@ -49,6 +49,8 @@ static void send_all(sending *s)
     char name[512];
     if (s->a->node == 0) {
         send_one(s, STK_METRICS_FILE, STK_LIVE_BYTES);
+    }
+    if (s->a->node == 0 && (s->n_looks++ < OFTEN || s->n_looks % SELDOM == 0)) {
         send_one(s, "stdout.log", STK_LIVE_LOG_BYTES);
         send_one(s, "stderr.log", STK_LIVE_LOG_BYTES);
     }
