@@ -50,6 +50,10 @@ ROOMS: dict[str, set[str]] = {
         *("net", "model/spec", "store", "store/package", "store/metrics", "host/accel"),
         *("host/runner", "host/backend", "away/aws", "away/share"),
     },
+    "away/mirror": {
+        *CELLAR,
+        *("model/spec", "store", "store/view", "away/share", "away/remote"),
+    },
     "away/kubernetes": {*CELLAR, "net", "model/spec", "away/remote"},
     "away/ssh": {
         *CELLAR,
@@ -85,7 +89,8 @@ ROOMS: dict[str, set[str]] = {
     "show/top": {*CELLAR, "host/accel", "host/runner", "show"},
     "ui": {
         *CELLAR,
-        *("store", "store/metrics", "store/view", "host/accel", "host/runner", "run", "show"),
+        *("store", "store/metrics", "store/view", "host/accel", "host/runner", "away/mirror"),
+        *("run", "show"),
     },
 }
 ROOMS["cli"] = {*ROOMS}

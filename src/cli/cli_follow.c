@@ -1,6 +1,5 @@
-/* The live output of a run that another machine's engine has: its record is fetched again and
- * again, and each attempt that runs is attached to, into a file of a folder that goes with this
- * process. */
+/* The live output of a run that another machine's engine has: its record is brought again and
+ * again, and each attempt that runs is attached to, into a file of a folder of this process. */
 #include "cli/cli_follow.h"
 
 #include <stdio.h>
@@ -9,12 +8,12 @@
 #include <sys/param.h>
 #include <time.h>
 
+#include "away/mirror/mirror.h"
 #include "away/remote/remote_follow.h"
-#include "away/remote/remote_log.h"
 #include "base/text.h"
 #include "cli/cli_run.h"
+#include "cli/cli_shared.h"
 #include "run/run_elsewhere.h"
-#include "run/run_shared.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -31,7 +30,9 @@ struct stk_cli_follow {
     stk_arena *arena;
     const stk_cli_read *read;
     const stk_logs *logs;
-    const char *url, *run;
+    stk_mirror *mirror;
+    const char *run;
+    bool has_stack; /* else the share's own live logs are shown */
     char folder[32];
     place places[STACKS];
     uint32_t n_places;
@@ -40,11 +41,6 @@ struct stk_cli_follow {
     int64_t fetch_ms;
     bool has_told;
 };
-
-static int64_t mono_ms(void)
-{
-    return stk_clock_mono_ms(&stk_clock_real);
-}
 
 static void say_unfollowed(stk_cli_follow *f, const stk_err *why)
 {
@@ -147,7 +143,8 @@ static int follow_new(stk_cli_follow *f, stk_err *err)
         const stk_view_task *t = stk_view_get_task(f->read->view, i);
         bool is_wanted = f->logs->has_task ? i == f->logs->task
                                            : !f->logs->has_step || t->i_step == f->logs->i_step;
-        if (is_wanted && t->state == STK_TASK_RUNNING && f->attempts[i] != t->attempt) {
+        if (f->has_stack && is_wanted && t->state == STK_TASK_RUNNING &&
+            f->attempts[i] != t->attempt) {
             STK_TRY(follow_task(f, i));
         }
     }
@@ -182,12 +179,11 @@ static int wait_for_more(void *arg, stk_err *err)
     stk_cli_follow *f = arg;
     char run[40];
     hear_all(f);
-    if (mono_ms() < f->fetch_ms) {
+    if (stk_clock_boot_ms() < f->fetch_ms) {
         return 0;
     }
-    f->fetch_ms = mono_ms() + FETCH_MS;
-    STK_TRY(stk_remote_log_fetch(f->url, f->run, f->read->store, false, run, err));
-    STK_TRY(stk_remote_log_fetch_files(f->url, f->run, f->read->store, err));
+    f->fetch_ms = stk_clock_boot_ms() + FETCH_MS;
+    STK_TRY(stk_mirror_bring(f->mirror, f->run, STK_MIRROR_FILES, run, err));
     STK_TRY(stk_view_refresh(f->read->view, f->read->store, NULL, err));
     return follow_new(f, err);
 }
@@ -195,8 +191,8 @@ static int wait_for_more(void *arg, stk_err *err)
 /* A log has no mark where it ends so far: what comes within a moment belongs to it. */
 static void hear_so_far(stk_cli_follow *f)
 {
-    int64_t until = mono_ms() + SO_FAR_MS;
-    for (bool quiet = false; !quiet && mono_ms() < until;) {
+    int64_t until = stk_clock_boot_ms() + SO_FAR_MS;
+    for (bool quiet = false; !quiet && stk_clock_boot_ms() < until;) {
         hear_all(f);
         quiet = true;
         for (uint32_t i = 0; i < f->n_places; i++) {
@@ -209,12 +205,15 @@ static void hear_so_far(stk_cli_follow *f)
 int stk_cli_follow_open(const stk_cli *cli, const stk_cli_read *read, stk_logs *logs,
                         stk_cli_follow **ret, stk_err *err)
 {
+    const char *url = NULL;
     stk_cli_follow *f = calloc(1, sizeof *f);
     STK_TRY(stk_err_if_null(f, err));
     *ret = f;
+    f->has_stack = stk_cli_value(cli, "stack") != NULL;
     f->arena = stk_arena_new(0);
     STK_TRY(stk_err_if_null(f->arena, err));
-    STK_TRY(stk_run_shared_url(stk_cli_value(cli, "stack"), f->arena, &f->url, err));
+    STK_TRY(stk_cli_shared_url(cli, f->arena, &url, err));
+    STK_TRY(stk_mirror_open(url, &f->mirror, err));
     (void)snprintf(f->folder, sizeof f->folder, "/tmp/stoker-logs-XXXXXX");
     if (mkdtemp(f->folder) == NULL) {
         f->folder[0] = '\0';
@@ -223,7 +222,7 @@ int stk_cli_follow_open(const stk_cli *cli, const stk_cli_read *read, stk_logs *
     f->read = read;
     f->logs = logs;
     f->run = stk_view_get_run(read->view)->id;
-    f->fetch_ms = mono_ms() + FETCH_MS;
+    f->fetch_ms = stk_clock_boot_ms() + FETCH_MS;
     STK_TRY(follow_new(f, err));
     hear_so_far(f);
     logs->wait = wait_for_more;
@@ -243,6 +242,7 @@ void stk_cli_follow_close(stk_cli_follow *f)
     if (f->folder[0] != '\0') {
         (void)stk_file_remove_tree(f->folder, NULL);
     }
+    stk_mirror_close(f->mirror);
     free(f->attempts);
     stk_arena_free(f->arena);
     free(f);

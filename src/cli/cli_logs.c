@@ -27,7 +27,8 @@ static int run_logs(const stk_cli *cli, stk_buf *out, stk_err *err)
     if (stk_cli_json(cli)) {
         return stk_logs_json(&logs, out, err);
     }
-    if (stk_cli_value(cli, "stack") != NULL && stk_view_is_live(read.view)) {
+    bool is_shared = stk_cli_value(cli, "stack") != NULL || stk_cli_value(cli, "store") != NULL;
+    if (is_shared && stk_view_is_live(read.view)) {
         STK_TRY(stk_cli_follow_open(cli, &read, &logs, &follow, err));
     }
     return stk_logs_copy(&logs, stk_cli_flag(cli, "follow"), err);
@@ -37,7 +38,7 @@ static const stk_option options[] = {
     {"follow", 'f', NULL, "follow the output until the step, or the run, has ended"},
     {"stdout", 0, NULL, "only what was written to stdout"},
     {"stderr", 0, NULL, "only what was written to stderr"},
-    STK_CLI_STACK_OPTION,
+    STK_CLI_SHARED_OPTIONS,
     {NULL}};
 
 const stk_command stk_cmd_logs = {
@@ -48,7 +49,9 @@ const stk_command stk_cmd_logs = {
         "For one step: its last attempt's stdout, then stderr. For a whole run: the same for each "
         "step, with the step's name before each line. RUN as in 'stoker show'; --json gives the "
         "paths of the files. With --stack, what runs on Kubernetes or AWS Batch is shown as it "
-        "prints, both streams as one; this machine then needs the right to read there.\n\nIn a run "
+        "prints, both streams as one; this machine then needs the right to read there. With "
+        "--store, running steps are shown as far as their agents have put it there, a few seconds "
+        "ago.\n\nIn a run "
         "that makes its tasks as it goes, RUN/STEP means all tasks "
         "of the step in their order, RUN/STEP/ID one of them, and RUN/STEP/ID_node_K rank K of a "
         "gang. For a task that was cloned from another run: what it wrote there.",

@@ -1,5 +1,6 @@
 /* stoker metrics: what the steps of a run measured over time. */
 #include "cli/cli_read.h"
+#include "cli/cli_shared.h"
 #include "show/metrics.h"
 
 enum { MOST = 1000, MOST_MAX = 100000000 };
@@ -33,6 +34,7 @@ static const stk_option options[] = {
     {"points", 0, "N",
      "with --json and --csv: at most N values a metric, extremes kept; 0: all (--json: 1000, "
      "--csv: 0)"},
+    STK_CLI_SHARED_OPTIONS,
     {NULL}};
 
 const stk_command stk_cmd_metrics = {

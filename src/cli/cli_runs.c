@@ -84,7 +84,8 @@ static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)
     bool with_values = chooses || !stk_cli_flag(cli, "no-values");
     STK_TRY(stk_cli_number(cli, "limit", 1, ALL, &limit, err));
     uint32_t most = (uint32_t)(chooses ? ALL : limit);
-    STK_TRY(stk_cli_shared_store(cli, NULL, false, most, &store, err));
+    STK_TRY(stk_cli_shared_store(cli, NULL, with_values ? STK_MIRROR_VALUES : STK_MIRROR_EVENTS,
+                                 most, &store, err));
     if (stk_cli_value(cli, "tag") != NULL) {
         put_tags(cli, &tags);
     }
@@ -113,7 +114,7 @@ static const stk_option options[] = {
      true},
     {"sort", 's', "NAME", "sort by it; -NAME: the largest first"},
     {"no-values", 0, NULL, "without parameters and metrics (for front ends)", .hidden = true},
-    STK_CLI_STACK_OPTION,
+    STK_CLI_SHARED_OPTIONS,
     {NULL}};
 
 const stk_command stk_cmd_runs = {

@@ -48,7 +48,7 @@ static int run_show(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options_of_show[] = {
     {"refs", 0, NULL, "--json of a growing run's step: artifacts as numbers in one list, \"refs\""},
-    STK_CLI_STACK_OPTION,
+    STK_CLI_SHARED_OPTIONS,
     {NULL}};
 
 const stk_command stk_cmd_show = {

@@ -1,6 +1,7 @@
 /* stoker ui: pages of runs, devices and artifacts for a browser. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -38,6 +39,9 @@ static int find_stores(const stk_cli *cli, stk_arena *arena, stk_ui_options *opt
         paths[n++] = stk_arena_dup(arena, path);
     }
     for (uint32_t i = 0; i < n; i++) {
+        if (strstr(paths[i], "://") != NULL) {
+            continue;
+        }
         STK_TEXT_AUTO path = stk_file_absolute(paths[i]);
         STK_TRY(stk_err_if_null(path, err));
         paths[i] = stk_arena_dup(arena, path);
@@ -122,7 +126,9 @@ static int run_ui(const stk_cli *cli, stk_buf *out, stk_err *err)
 static const stk_option options[] = {
     {"port", 'p', "N", "the port (default 8467, or any that is free)"},
     {"open", 0, NULL, "show it in the browser ($BROWSER, else xdg-open)"},
-    {"store", 0, "DIR", "a store to show (may be given several times; default: this folder's)",
+    {"store", 0, "STORE",
+     "a store to show: a folder, or one that machines share, also s3://bucket/prefix and "
+     "ssh://host/folder (may be given several times; default: this folder's)",
      true},
     {"prefix", 0, "PATH", "all paths begin with it, as behind a proxy: /user/me/proxy"},
     {"host", 0, "NAME",
@@ -140,6 +146,9 @@ const stk_command stk_cmd_ui = {
         "token: who doesn't know it sees nothing. Pages need no JavaScript, no account and no "
         "network; with JavaScript they are live. From another machine: ssh -L 8467:localhost:8467 "
         "HOST, then the same address.\n\n"
+        "A store that machines share (s3://…, ssh://…, a shared folder) is shown by a copy in "
+        "~/.cache/stoker/shared that follows it within seconds while somebody looks, and is never "
+        "changed by these pages; credentials are found as by 'stoker share'.\n\n"
         "Runs are filtered and sorted as by 'stoker runs'. Buttons cancel, resume, tag and delete "
         "runs of stores that are yours. /metrics has the devices for Prometheus; its token is "
         "STOKER_UI_TOKEN, or the one of the address.",

@@ -32,8 +32,15 @@ typedef struct stk_store stk_store;
 
 /* OWN: the caller has made the folder for this process (an agent in its container); its owner isn't
  * checked. FREES: the caller removes things, for which it may use up the store's reserve of disk
- * space until it closes the store. */
-enum { STK_STORE_CREATE = 1, STK_STORE_READONLY = 2, STK_STORE_OWN = 4, STK_STORE_FREES = 8 };
+ * space until it closes the store. MIRROR: it is a copy of what a share has (away/mirror); no
+ * engine of its runs holds a lock here, so a run without an end counts as live. */
+enum {
+    STK_STORE_CREATE = 1,
+    STK_STORE_READONLY = 2,
+    STK_STORE_OWN = 4,
+    STK_STORE_FREES = 8,
+    STK_STORE_MIRROR = 16
+};
 
 /* Finds the store: STOKER_STORE, else `.stoker` in the nearest folder from `cwd` up to the
  * project's root (sys/trust.h), else `cwd`/.stoker (for CREATE). malloc'd absolute path. */

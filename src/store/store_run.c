@@ -339,9 +339,25 @@ int stk_store_run_look(stk_store *store, const char *run, bool *ret_live)
     return errno == ENOENT ? 0 : errno;
 }
 
+static bool has_ended(stk_store *store, const char *run)
+{
+    sqlite3_stmt *stmt = NULL;
+    bool is_there = false;
+    if (sqlite3_prepare_v2(store->db, "SELECT 1 FROM runs WHERE run = ?1 AND ended_ms > 0", -1,
+                           &stmt, NULL) == SQLITE_OK) {
+        (void)sqlite3_bind_text(stmt, 1, run, -1, SQLITE_STATIC);
+        is_there = sqlite3_step(stmt) == SQLITE_ROW;
+    }
+    (void)sqlite3_finalize(stmt);
+    return is_there;
+}
+
 bool stk_store_run_is_live(stk_store *store, const char *run)
 {
     bool is_live = false;
+    if (store->flags & STK_STORE_MIRROR) {
+        return !has_ended(store, run);
+    }
     return stk_store_run_look(store, run, &is_live) != 0 || is_live;
 }
 

@@ -88,6 +88,9 @@ static void answer_page(ui_request *r)
     if (!has_store) {
         r->at = r->ui->stores;
     }
+    if (r->at->mirror != NULL) {
+        stk_mirror_look(r->at->mirror, NULL);
+    }
     while (i < n && strcmp(r->page, pages[i].name) != 0) {
         i++;
     }
@@ -219,6 +222,20 @@ static int make_tokens(stk_ui *ui, stk_err *err)
     return 0;
 }
 
+/* A store that is given twice, by whatever path or URL. */
+static int check_twice(const stk_ui *ui, const ui_store *one, stk_err *err)
+{
+    for (uint32_t i = 0; i < ui->n_stores; i++) {
+        struct stat a, b;
+        const ui_store *other = &ui->stores[i];
+        if (stat(one->path, &a) == 0 && stat(other->path, &b) == 0 && a.st_dev == b.st_dev &&
+            a.st_ino == b.st_ino) {
+            return stk_err_set(err, STK_E_USAGE, "store '%s' is given twice", one->name);
+        }
+    }
+    return 0;
+}
+
 static int open_stores(stk_ui *ui, stk_err *err)
 {
     const stk_ui_options *o = ui->options;
@@ -226,12 +243,9 @@ static int open_stores(stk_ui *ui, stk_err *err)
     STK_TRY(stk_err_if_null(ui->stores, err));
     for (; ui->n_stores < o->n_stores; ui->n_stores++) {
         ui_store *one = &ui->stores[ui->n_stores];
-        struct stat st;
-        STK_TRY(stk_store_open(o->stores[ui->n_stores], STK_STORE_READONLY, &one->store, err));
-        one->path = stk_store_path(one->store);
-        one->is_own = !o->read_only && stat(one->path, &st) == 0 && st.st_uid == geteuid() &&
-                      access(one->path, W_OK) == 0;
-        STK_TRY(stk_ui_index_open(ui, one->store, &one->index, err));
+        STK_TRY(stk_ui_share_open(ui, o->stores[ui->n_stores], one, err));
+        STK_TRY(check_twice(ui, one, err));
+        STK_TRY(stk_ui_index_open(ui, one, &one->index, err));
     }
     return 0;
 }
@@ -284,7 +298,9 @@ static int start_http(stk_ui *ui, stk_err *err)
     evhttp_set_allowed_methods(ui->http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST);
     evhttp_set_max_headers_size(ui->http, UI_HEADERS_MAX);
     evhttp_set_max_body_size(ui->http, UI_BODY_MAX);
-    evhttp_set_timeout(ui->http, UI_REQUEST_MS / 1000);
+    /* ui_connection.c ends what takes too long; libevent's own limit must not be shorter, because
+     * it runs on while a page is made. */
+    evhttp_set_timeout(ui->http, UI_ANSWER_MS / 1000);
     evhttp_set_gencb(ui->http, on_request, ui);
     STK_TRY(stk_ui_connections_open(ui, err));
     return catch_ends(ui, err);
@@ -331,6 +347,7 @@ void stk_ui_close(stk_ui *ui)
     for (uint32_t i = 0; ui->stores != NULL && i < ui->options->n_stores; i++) {
         stk_ui_index_close(ui->stores[i].index);
         stk_store_close(ui->stores[i].store);
+        stk_mirror_close(ui->stores[i].mirror);
     }
     for (size_t i = 0; i < sizeof ui->ends / sizeof *ui->ends; i++) {
         if (ui->ends[i] != NULL) {

@@ -8,7 +8,8 @@
  * with a token of its own from the same origin.
  *
  * One thread serves; each connection carries one request, and is closed when it isn't complete in
- * time. Nothing is done while nobody looks. */
+ * time. A store that machines share is shown by its mirror (away/mirror), which another thread
+ * keeps fresh, so no page waits for it. Nothing is done while nobody looks. */
 #ifndef STK_UI_H
 #define STK_UI_H
 
@@ -21,7 +22,7 @@ enum { STK_UI_PORT = 8467, STK_UI_TOKEN_MIN = 16 };
 
 typedef struct stk_ui_options {
     const char *program;       /* absolute path of this binary, which makes changes */
-    const char *const *stores; /* paths; the first is the one that pages show first */
+    const char *const *stores; /* paths, and what names a share; the first is shown first */
     uint32_t n_stores;
     int port;           /* 0: STK_UI_PORT, or any free one if that is taken */
     const char *prefix; /* of all paths, "/a/b"; NULL: none */
@@ -34,8 +35,8 @@ typedef struct stk_ui_options {
 typedef struct stk_ui stk_ui;
 
 /* Opens the stores and the port; nothing is answered yet. What `options` points to must live as
- * long as the server. Errors: those of the store; STK_E_USAGE: a wrong prefix or token; STK_E_BUSY:
- * the port is taken. */
+ * long as the server. Errors: those of the store and of the share; STK_E_USAGE: a wrong prefix or
+ * token, a store that is given twice; STK_E_BUSY: the port is taken. */
 int stk_ui_open(const stk_ui_options *options, stk_ui **ret_ui, stk_err *err);
 /* The address of the first page, with the token. */
 const char *stk_ui_url(const stk_ui *ui);

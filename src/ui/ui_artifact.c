@@ -90,6 +90,7 @@ static int find_ref(ui_request *r, const ui_use *uses, uint32_t n, stk_view_ref 
         STK_TRY(stk_view_get_details(view, task, r->arena, &d, err));
         for (uint32_t k = 0; k < d.n_outputs; k++) {
             if (stk_text_same(d.outputs[k].digest, ret->digest)) {
+                stk_ui_share_put_artifact(r, &d.outputs[k]);
                 STK_TRY(stk_html_artifact_served(&d.outputs[k], r->at->path, &r->out, err));
                 ret->format = stk_arena_dup(r->arena, d.outputs[k].format);
                 return 0;

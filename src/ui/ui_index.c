@@ -31,13 +31,15 @@ typedef struct entry {
     uint32_t n_uses;
     int64_t last_event, read_ms;
     int64_t uses_event; /* the last one when the uses were read */
+    int64_t files_ns;   /* of a mirror: when its files came that were read */
     uint32_t i_row;     /* in `rows` */
     bool is_live;
 } entry;
 
 struct ui_index {
     stk_ui *ui;
-    stk_store *store;
+    const ui_store *of;
+    stk_store *store; /* its */
     struct event *idle;
     entry **entries;
     uint32_t n, cap;
@@ -120,6 +122,7 @@ static int read_entry(ui_index *index, entry *e, stk_err *err)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_run_values *values = NULL;
     int64_t last = stk_store_last_event(index->store, e->id);
+    int64_t files_ns = stk_ui_share_files(index->of, e->id);
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_runs_read_ranges(index->store, &index->rows[e->i_row], 1, arena, &values, err));
     if (keep_values(index, e, values) < 0) {
@@ -130,6 +133,7 @@ static int read_entry(ui_index *index, entry *e, stk_err *err)
         e->uses = NULL;
     }
     e->last_event = last;
+    e->files_ns = files_ns;
     e->read_ms = stk_clock_mono_ms(&stk_clock_real);
     e->is_live = strcmp(index->rows[e->i_row].status, "running") == 0;
     return 0;
@@ -146,7 +150,8 @@ static bool is_stale(const ui_index *index, const entry *e, bool asks_store)
     if (is_live) {
         return stk_clock_mono_ms(&stk_clock_real) - e->read_ms >= LIVE_MS;
     }
-    return asks_store && stk_store_last_event(index->store, e->id) != e->last_event;
+    return asks_store && (stk_store_last_event(index->store, e->id) != e->last_event ||
+                          stk_ui_share_files(index->of, e->id) != e->files_ns);
 }
 
 /* --- all runs --- */
@@ -456,12 +461,13 @@ static void on_idle(evutil_socket_t fd, short what, void *arg)
     (void)malloc_trim(0); /* reading a run takes far more than keeping what it has */
 }
 
-int stk_ui_index_open(stk_ui *ui, stk_store *store, ui_index **ret, stk_err *err)
+int stk_ui_index_open(stk_ui *ui, const ui_store *of, ui_index **ret, stk_err *err)
 {
     ui_index *index = *ret = calloc(1, sizeof *index);
     STK_TRY(stk_err_if_null(index, err));
     index->ui = ui;
-    index->store = store;
+    index->store = of->store;
+    index->of = of;
     STK_TRY(stk_err_if_null(index->arena = stk_arena_new(0), err));
     STK_TRY(stk_err_if_null(index->texts = stk_arena_new(0), err));
     return stk_err_if_null(index->idle = evtimer_new(ui->base, on_idle, index), err);

@@ -21,6 +21,7 @@ typedef struct log_file {
     int fd; /* -1: there is none (yet) */
     off_t size;
     bool is_live;
+    const char *why; /* it is empty, if somebody knows */
 } log_file;
 
 static void close_log_file(log_file *log)
@@ -47,6 +48,9 @@ static int open_log_file(ui_request *r, log_file *ret, stk_err *err)
         path = d.stderr_path;
     }
     ret->is_live = stk_view_is_live(view) && !stk_state_is_final(task->state);
+    stk_ui_share_want_run(r, view);
+    stk_ui_share_want_task(r, view, i_task);
+    ret->is_live = stk_ui_share_awaits(r, view, i_task, &ret->why) || ret->is_live;
     if (path != NULL) {
         struct stat st;
         ret->fd = stk_file_open_regular(path, O_RDONLY, 0);
@@ -213,6 +217,9 @@ int stk_ui_page_log(ui_request *r, stk_err *err)
     STK_TRY(open_log_file(r, &log, err));
     r->title = stk_arena_printf(r->arena, "%s of %s", log.stream, log.task);
     put_log_head(r, &log, wanted);
+    if (log.why != NULL && log.size == 0) {
+        stk_html_put(&r->out, "<p class=\"dim\">%s</p>\n", log.why);
+    }
     if (wanted != NULL) {
         put_search(r, &log, wanted);
         return 0;

@@ -6,6 +6,7 @@
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
 
+#include "away/mirror/mirror.h"
 #include "base/arena.h"
 #include "base/buf.h"
 #include "show/runs.h"
@@ -18,7 +19,7 @@ enum {
     UI_HEADERS_MAX = 16 << 10, /* bytes of a request's head … */
     UI_BODY_MAX = 64 << 10,    /* … and of its body */
     UI_REQUEST_MS = 10000,     /* a request must be complete by then … */
-    UI_ANSWER_MS = 120000,     /* … and its answer taken */
+    UI_ANSWER_MS = 120000,     /* … and its answer made and taken */
     UI_CONNECTIONS = 256,      /* at once; the oldest incomplete ones are closed for new ones */
     UI_SECRET = 32             /* hexadecimal digits of a random word */
 };
@@ -31,7 +32,9 @@ typedef struct ui_jobs ui_jobs;
 typedef struct ui_store {
     stk_store *store;
     const char *path;
-    bool is_own; /* changes may be made */
+    const char *name;   /* what people know it by: its path, or the URL of the share */
+    stk_mirror *mirror; /* of the share; NULL: it is a store of this host */
+    bool is_own;        /* changes may be made */
     ui_index *index;
 } ui_store;
 
@@ -106,7 +109,7 @@ void stk_ui_connection_asked(stk_ui *ui, struct evhttp_request *http);
 /* --- ui_index.c: all runs of a store with their values, read once and again when they change ---
  */
 
-int stk_ui_index_open(stk_ui *ui, stk_store *store, ui_index **ret, stk_err *err);
+int stk_ui_index_open(stk_ui *ui, const ui_store *of, ui_index **ret, stk_err *err);
 void stk_ui_index_close(ui_index *index);
 /* All runs, newest first, in the request's arena; they and their texts stay valid until the next
  * request. With `all`, reads values for a second; what is left is read while nobody asks. */
@@ -142,6 +145,29 @@ void stk_ui_jobs_close(stk_ui *ui);
 void stk_ui_put_actions(ui_request *r, const stk_view_run *run);
 /* What the last change said, if the request comes from it. */
 void stk_ui_put_said(ui_request *r);
+
+/* --- ui_share.c: what is different for a store that machines share --- */
+
+/* Opens the store: by its mirror if it is a share. */
+int stk_ui_share_open(stk_ui *ui, const char *text, ui_store *ret, stk_err *err);
+/* Says above the page how old it is, and what is wrong. */
+void stk_ui_share_put_state(const ui_request *r, stk_buf *out);
+/* A word that differs once that does; "" for a store of this host. */
+void stk_ui_share_put_version(ui_request *r);
+/* A number that changes while the mirror gets fresher. */
+int64_t stk_ui_share_tick(const ui_request *r);
+/* When files of a run came last, in ns: files come without events. 0: it is no mirror. */
+int64_t stk_ui_share_files(const ui_store *at, const char *run);
+/* Says of a live run how old its last news is. */
+void stk_ui_share_put_news(ui_request *r, const stk_view *view);
+/* Somebody looks at this run, at the previews of its tasks' artifacts, at the files of a task. */
+void stk_ui_share_want_run(const ui_request *r, const stk_view *view);
+void stk_ui_share_want_task(const ui_request *r, const stk_view *view, uint32_t i_task);
+/* Whether more of a task's files may come; says why there are none (*ret_why; NULL: no reason). */
+bool stk_ui_share_awaits(const ui_request *r, const stk_view *view, uint32_t i_task,
+                         const char **ret_why);
+/* Asks for an artifact and says what the share has of it. */
+void stk_ui_share_put_artifact(ui_request *r, const stk_view_ref *ref);
 
 /* --- pages --- */
 

@@ -73,7 +73,7 @@ static void put_stores(ui_request *r, stk_buf *out)
     for (uint32_t i = 0; i < r->ui->n_stores; i++) {
         bool is_this = r->at == &r->ui->stores[i];
         stk_buf_printf(out, "<option value=\"%u\"%s>", i, stk_text_when(is_this, " selected=\"\""));
-        stk_html_put(out, "%s</option>", r->ui->stores[i].path);
+        stk_html_put(out, "%s</option>", r->ui->stores[i].name);
     }
     stk_buf_text(out, "</select><button>open</button></form>");
 }
@@ -136,6 +136,7 @@ static void send_answer(ui_request *r, int status, const char *reason)
         stk_ui_random(nonce);
         put_document_head(r, &head, nonce);
         put_navigation(r, &head);
+        stk_ui_share_put_state(r, &head);
         stk_buf_text(&r->out, "</main></body></html>\n");
     }
     set_headers(r, stk_text_if_any(nonce));

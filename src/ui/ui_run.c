@@ -54,7 +54,9 @@ int stk_ui_page_run(ui_request *r, stk_err *err)
     const stk_view_run *run = stk_view_get_run(view);
     r->title = stk_arena_printf(r->arena, "%s %s", run->pipeline, run->status);
     watch_run(r, run->id);
+    stk_ui_share_want_run(r, view);
     stk_ui_put_said(r);
+    stk_ui_share_put_news(r, view);
     stk_ui_put_actions(r, run);
     return stk_html_run_served(view, r->at->store, now_of(r, view), &r->out, err);
 }
@@ -130,6 +132,8 @@ int stk_ui_page_task(ui_request *r, stk_err *err)
                                            .served = true};
     r->title = stk_arena_printf(r->arena, "%s of %s", task, run);
     watch_run(r, run);
+    stk_ui_share_want_run(r, view);
+    stk_ui_share_want_task(r, view, i_task);
     put_links(r, stk_view_get_run(view), stk_view_get_task(view, i_task));
     STK_TRY(put_cards(r, view, i_task, err));
     return stk_html_task_card(view, i_task, &options, now_of(r, view), &r->out, err);
@@ -156,23 +160,25 @@ int stk_ui_page_card(ui_request *r, stk_err *err)
 int stk_ui_page_change(ui_request *r, stk_err *err)
 {
     const char *of = stk_text_or(stk_ui_get(r, "of"), ""), *run = stk_ui_get(r, "run");
-    int64_t tick = 0, seconds = r->now_ms / 1000;
+    int64_t tick = stk_ui_share_tick(r), seconds = r->now_ms / 1000;
     (void)err;
     r->type = "text/plain; charset=utf-8";
     if (strcmp(of, "run") == 0 && run != NULL) {
         if (stk_store_run_is_live(r->at->store, run)) {
-            tick = seconds;
+            tick += seconds;
         }
-        stk_buf_printf(&r->out, "%lld %lld", (long long)stk_store_last_event(r->at->store, run),
-                       (long long)tick);
+        stk_buf_printf(&r->out, "%lld", (long long)stk_store_last_event(r->at->store, run));
+        stk_ui_share_put_version(r);
+        stk_buf_printf(&r->out, " %lld", (long long)tick);
         return 0;
     }
     if (strcmp(of, "now") == 0) {
-        tick = seconds;
+        tick += seconds;
     } else if (stk_ui_index_is_live(r->at->index)) {
-        tick = seconds / 5;
+        tick += seconds / 5;
     }
-    stk_buf_printf(&r->out, "%lld %lld", (long long)stk_store_changes(r->at->store),
-                   (long long)tick);
+    stk_buf_printf(&r->out, "%lld", (long long)stk_store_changes(r->at->store));
+    stk_ui_share_put_version(r);
+    stk_buf_printf(&r->out, " %lld", (long long)tick);
     return 0;
 }

@@ -382,7 +382,7 @@ int stk_ui_page_runs(ui_request *r, stk_err *err)
     stk_html_put(&r->out,
                  "<header><div class=\"title\"><h1>Runs</h1></div><div class=\"meta\">%s in "
                  "<code>%s</code></div></header>\n",
-                 stk_text_count(n, count, sizeof count), r->at->path);
+                 stk_text_count(n, count, sizeof count), r->at->name);
     stk_ui_put_said(r);
     stk_ui_put_left(r);
     if (rc < 0) {
@@ -391,9 +391,13 @@ int stk_ui_page_runs(ui_request *r, stk_err *err)
     put_filter(r, &all);
     if (shown > 0) {
         put_table(r, runs + page * PAGE, shown, &all);
-    } else {
+    } else if (r->at->mirror == NULL) {
         stk_buf_text(&r->out, "<section class=\"panel\"><p class=\"dim\">There is no such run. "
                               "<code>stoker run FILE</code> makes one.</p></section>\n");
+    } else {
+        stk_buf_text(&r->out, "<section class=\"panel\"><p class=\"dim\">There is no such run. "
+                              "Runs of a stack whose <code>store:</code> this is come here."
+                              "</p></section>\n");
     }
     put_pages(r, n, page);
     return 0;

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli_tools import Cli
-from ui_server import Ui
+from ui_server import Answer, Ui
 from waiting import wait_for
 
 Start = Callable[..., Ui]
@@ -141,6 +142,23 @@ def test_slow_requests(one: Ui) -> None:
             except OSError:
                 is_open = False
         assert not is_open
+
+
+def test_slow_reader(cli: Cli, ui: Start) -> None:
+    """A complete request has two minutes for its answer, not the ten seconds of an incomplete one."""
+    size = 24 << 20  # more than the kernel takes from the server at once
+    steps = {"big": {"run": f"yes text | head -c {size} > $STOKER_OUTPUT/x", "outputs": ["x"]}}
+    assert cli.run(steps).code == 0
+    digest = cli.json("show", "latest")["steps"]["big"]["outputs"]["x"]["digest"]
+    server = ui()
+    ask = f"GET /raw?digest={digest} HTTP/1.1\r\nHost: localhost\r\nCookie: {server.cookie}\r\n\r\n"
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        s.connect(("127.0.0.1", server.port))
+        s.sendall(ask.encode())
+        time.sleep(12)  # sleeps: longer than the limit for an incomplete request
+        answer = Answer(b"".join(iter(lambda: s.recv(1 << 20), b"")))
+    assert answer.status == 200 and len(answer.body) == size
 
 
 def test_many_silent_connections(one: Ui) -> None:

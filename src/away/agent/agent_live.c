@@ -1,5 +1,5 @@
-/* Live metrics: every few seconds what the program and its ranks have measured since goes to the
- * share. end.json brings all of it once more, so nothing here is waited for. */
+/* Live metrics and logs: every few seconds what the program and its ranks have measured and printed
+ * since goes to the share. end.json brings all of it once more, so nothing here is waited for. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,16 +12,16 @@
 #include "sys/dir.h"
 #include "sys/file.h"
 
-enum { FILES = 4096 };
+enum { FILES = 4096, OFTEN = 40, SELDOM = 3 }; /* looks; later, logs go with each third one */
 
 typedef struct sending {
     agent *a;
     stk_arena *arena;
     stk_live_file *files;
-    uint32_t n, cap;
+    uint32_t n, cap, n_looks;
 } sending;
 
-static void send_one(sending *s, const char *name)
+static void send_one(sending *s, const char *name, int64_t most)
 {
     uint32_t i = 0;
     while (i < s->n && strcmp(s->files[i].name, name) != 0) {
@@ -34,7 +34,7 @@ static void send_one(sending *s, const char *name)
             return;
         }
         s->files = files;
-        files[s->n++] = (stk_live_file){.name = copy};
+        files[s->n++] = (stk_live_file){.name = copy, .most = most};
     }
     agent *a = s->a;
     if (stk_live_send(a->live.share, a->key, a->order.dir, &s->files[i])) {
@@ -42,13 +42,17 @@ static void send_one(sending *s, const char *name)
     }
 }
 
-/* The attempt's own file is node 0's. */
+/* The attempt's own files are node 0's. */
 static void send_all(sending *s)
 {
     STK_DIR_AUTO dir = {0};
     char name[512];
     if (s->a->node == 0) {
-        send_one(s, STK_METRICS_FILE);
+        send_one(s, STK_METRICS_FILE, STK_LIVE_BYTES);
+    }
+    if (s->a->node == 0 && (s->n_looks++ < OFTEN || s->n_looks % SELDOM == 0)) {
+        send_one(s, "stdout.log", STK_LIVE_LOG_BYTES);
+        send_one(s, "stderr.log", STK_LIVE_LOG_BYTES);
     }
     if (stk_dir_read(s->a->order.dir, &dir, NULL) < 0) {
         return;
@@ -57,7 +61,7 @@ static void send_all(sending *s)
         (void)snprintf(name, sizeof name, "%s/%s", dir.items[i].name, STK_METRICS_FILE);
         STK_TEXT_AUTO path = stk_file_join(s->a->order.dir, name);
         if (strncmp(name, "rank-", 5) == 0 && path != NULL && stk_file_exists(path)) {
-            send_one(s, name);
+            send_one(s, name, STK_LIVE_BYTES);
         }
     }
 }

@@ -36,11 +36,11 @@ static void copy_output(const pilot *p, piece *one, int i)
     }
 }
 
-static bool has_metrics(const piece *one)
+static bool has_live(const piece *one)
 {
     char path[PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", one->a.order.dir, STK_METRICS_FILE);
-    return stk_file_exists(path);
+    return one->log_at[0] > 0 || one->log_at[1] > 0 || stk_file_exists(path);
 }
 
 /* What ends sooner has its output in end.json. */
@@ -61,7 +61,7 @@ void stk_pilot_follow(pilot *p)
             stk_file_exists(one->a.order.checkpoints)) {
             stk_agent_checkpoints_begin(&one->a);
         }
-        if (!one->a.live.is_running && has_metrics(one)) {
+        if (!one->a.live.is_running && has_live(one)) {
             stk_agent_live_begin(&one->a);
         }
     }

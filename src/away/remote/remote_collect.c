@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "store/metrics/metrics.h"
 #include "sys/file.h"
 
 enum {
@@ -50,15 +51,25 @@ static int fetch_file(stk_share *share, const char *dir, uint32_t node, const st
     return stk_share_get_file(share, f->key, path, err);
 }
 
+static bool is_metrics(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return strcmp(slash == NULL ? name : slash + 1, STK_METRICS_FILE) == 0;
+}
+
 /* result.json comes last, because it means that the other files are there. */
-static int fetch_files(stk_share *share, const char *dir, const stk_remote_end *end, stk_err *err)
+static int fetch_files(stk_share *share, const char *dir, const stk_remote_end *end, int64_t most,
+                       bool *left, stk_err *err)
 {
     const stk_remote_file *result = NULL;
     for (uint32_t i = 0; i < end->n_files; i++) {
-        if (strcmp(end->files[i].name, "result.json") == 0) {
-            result = &end->files[i];
+        const stk_remote_file *f = &end->files[i];
+        if (strcmp(f->name, "result.json") == 0) {
+            result = f;
+        } else if (f->data == NULL && f->size > most && !is_metrics(f->name)) {
+            *left = true;
         } else {
-            STK_TRY(fetch_file(share, dir, end->node, &end->files[i], err));
+            STK_TRY(fetch_file(share, dir, end->node, f, err));
         }
     }
     if (result == NULL) {
@@ -87,9 +98,10 @@ static int check_end(const char *key, uint32_t node, const stk_remote_end *end, 
     return 0;
 }
 
-int stk_remote_fetch_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
-                         stk_remote_end *ret, stk_err *err)
+int stk_remote_fetch_end(stk_share *share, const char *key, const char *dir, int64_t most,
+                         stk_arena *arena, stk_remote_end *ret, bool *ret_left, stk_err *err)
 {
+    bool left = false;
     const char *number = stk_text_behind(key, '/'); /* end.json, end-K.json */
     uint32_t node = 0;
     STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_OBJECT_BYTES);
@@ -103,7 +115,7 @@ int stk_remote_fetch_end(stk_share *share, const char *key, const char *dir, stk
         return stk_err_context(err, "%s", key);
     }
     STK_TRY(check_end(key, node, &end, err));
-    rc = fetch_files(share, dir, &end, err);
+    rc = fetch_files(share, dir, &end, most, ret_left == NULL ? &left : ret_left, err);
     if (rc == STK_E_NOT_FOUND) { /* the end exists */
         (void)stk_err_context(err, "%s", key);
         err->code = rc = STK_E_STORE;
@@ -382,8 +394,8 @@ static int take_end(remote_worker *w, remote_task *t, uint32_t node, stk_outcome
     if (node > 0) {
         (void)snprintf(name, sizeof name, "end-%u.json", node);
     }
-    STK_TRY(stk_remote_fetch_end(w->b->share, stk_remote_object(t, name), t->order.dir, t->arena,
-                                 &end, err));
+    STK_TRY(stk_remote_fetch_end(w->b->share, stk_remote_object(t, name), t->order.dir, INT64_MAX,
+                                 t->arena, &end, NULL, err));
     t->has_live = t->has_live || end.has_live;
     if (node == 0) {
         STK_TRY(write_granted(w, t, end.granted, err));

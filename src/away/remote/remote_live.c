@@ -44,7 +44,7 @@ bool stk_live_send(stk_share *share, const char *key, const char *dir, stk_live_
     }
     char *data = malloc(STK_LIVE_PIECE);
     bool any = false;
-    for (int i = 0; data != NULL && i < SEND_PIECES && file->from < STK_LIVE_BYTES; i++) {
+    for (int i = 0; data != NULL && i < SEND_PIECES && file->from < file->most; i++) {
         ssize_t n = pread(fd, data, STK_LIVE_PIECE, file->from);
         (void)snprintf(object, sizeof object, "%s/%s/%0*lld", at, file->name, DIGITS,
                        (long long)file->from);
@@ -69,8 +69,8 @@ bool stk_live_send(stk_share *share, const char *key, const char *dir, stk_live_
 
 /* An object that has more than the file here. */
 typedef struct news {
-    const char *key, *path, *folder;
-    bool is_of_rank;
+    const char *key, *path;
+    const char *rank; /* the rank's folder, which may not exist yet; NULL: the attempt's own file */
     int64_t from;
 } news;
 
@@ -88,28 +88,49 @@ static int64_t size_of(const char *path)
     return lstat(path, &st) == 0 ? (int64_t)st.st_size : 0;
 }
 
-/* "<attempt>/metrics.jsonl/<offset>" or "<attempt>/rank-1/metrics.jsonl/<offset>": the length of
- * the attempt's part, 0 for other keys, for anybody may write to the share. */
+/* A name that a file in live/ has, and what the key has before it. */
+static bool is_log(const char *name, size_t n)
+{
+    return n == strlen("stdout.log") &&
+           (strncmp(name, "stdout.log", n) == 0 || strncmp(name, "stderr.log", n) == 0);
+}
+
+/* The begin of the part of `key` that ends at `end`. */
+static size_t part_before(const char *key, size_t end)
+{
+    while (end > 0 && key[end - 1] != '/') {
+        end--;
+    }
+    return end;
+}
+
+/* "<attempt>/metrics.jsonl/<offset>", "<attempt>/rank-1/metrics.jsonl/<offset>" or
+ * "<attempt>/stdout.log/<offset>": the length of the attempt's part, 0 for other keys, for anybody
+ * may write to the share. */
 static size_t parse_key(const char *key, const char **ret_name, size_t *ret_n, int64_t *ret_from)
 {
-    static const char file[] = "/" STK_METRICS_FILE "/";
-    size_t n_file = sizeof file - 1, n = strlen(key);
-    if (n < n_file + DIGITS || strspn(key + n - DIGITS, "0123456789") != DIGITS ||
-        memcmp(key + n - DIGITS - n_file, file, n_file) != 0) {
+    size_t n = strlen(key);
+    if (n < DIGITS + 1 || strspn(key + n - DIGITS, "0123456789") != DIGITS ||
+        key[n - DIGITS - 1] != '/') {
         return 0;
     }
-    size_t at = n - DIGITS - n_file, part = at;
-    while (part > 0 && key[part - 1] != '/') {
-        part--;
+    size_t end = n - DIGITS - 1, name = part_before(key, end);
+    bool is_metrics = end - name == strlen(STK_METRICS_FILE) &&
+                      strncmp(key + name, STK_METRICS_FILE, end - name) == 0;
+    if (name == 0 || (!is_metrics && !is_log(key + name, end - name))) {
+        return 0;
     }
-    size_t digits = strspn(key + part + MIN(at - part, 5), "0123456789");
-    if (strncmp(key + part, "rank-", 5) == 0 && digits > 0 && part + 5 + digits == at) {
-        at = part - 1;
+    size_t rank = part_before(key, name - 1);
+    size_t digits = strspn(key + rank + MIN(name - 1 - rank, 5), "0123456789");
+    bool is_of_rank = is_metrics && rank > 0 && strncmp(key + rank, "rank-", 5) == 0 &&
+                      digits > 0 && rank + 5 + digits == name - 1;
+    if (is_of_rank) {
+        name = rank;
     }
     *ret_from = strtoll(key + n - DIGITS, NULL, 10);
-    *ret_name = key + at + 1;
-    *ret_n = n - DIGITS - 1 - (at + 1);
-    return at;
+    *ret_name = key + name;
+    *ret_n = end - name;
+    return name - 1;
 }
 
 static int look_at(void *arg, const char *key, int64_t size, int64_t mtime_ms)
@@ -127,7 +148,7 @@ static int look_at(void *arg, const char *key, int64_t size, int64_t mtime_ms)
     l->tasks[i].has_any = true;
     char *path = stk_arena_printf(l->arena, "%s/%.*s", l->tasks[i].dir, (int)n_name, name);
     if (path == NULL || l->n >= MOST || size > STK_LIVE_PIECE || from >= STK_LIVE_BYTES ||
-        from + size <= size_of(path)) {
+        from + size <= size_of(path) || (is_log(name, n_name) && !l->tasks[i].wants_logs)) {
         return 0;
     }
     news *items = stk_arena_grow(l->arena, l->items, l->n, sizeof *items, &l->cap);
@@ -136,12 +157,11 @@ static int look_at(void *arg, const char *key, int64_t size, int64_t mtime_ms)
         return 0;
     }
     l->items = items;
-    items[l->n++] = (news){
-        .key = copy,
-        .path = path,
-        .folder = stk_arena_dupn(l->arena, path, strlen(path) - strlen("/" STK_METRICS_FILE)),
-        .is_of_rank = name[0] == 'r',
-        .from = from};
+    items[l->n] = (news){.key = copy, .path = path, .from = from};
+    if (name[0] == 'r') {
+        items[l->n].rank = stk_arena_dupn(l->arena, path, (size_t)(strrchr(path, '/') - path));
+    }
+    l->n++;
     return 0;
 }
 
@@ -155,8 +175,8 @@ static int append_news(stk_share *share, const news *one, stk_err *err)
         return 0; /* something between is missing */
     }
     STK_TRY(stk_share_get_range(share, one->key, size - one->from, &more, err));
-    if (one->is_of_rank && one->folder != NULL) {
-        (void)mkdir(one->folder, 0755);
+    if (one->rank != NULL) {
+        (void)mkdir(one->rank, 0755);
     }
     STK_FD_AUTO fd = stk_file_open_regular(one->path, O_RDWR | O_CREAT, 0644);
     if (fd < 0 || fstat(fd, &st) < 0) {

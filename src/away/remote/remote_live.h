@@ -1,6 +1,7 @@
-/* remote_live: what a task on another machine measures, while it runs. Its agent puts what its
- * metrics files (store/metrics) have got into objects of the share; the engine appends that to the
- * same files of the attempt here.
+/* remote_live: what a task on another machine measures and prints, while it runs. Its agent puts
+ * what its metrics files (store/metrics) and its logs have got into objects of the share. The
+ * engine appends the metrics to the same files of the attempt here; logs it hears from its driver,
+ * so those in the share are for who follows the share alone (away/mirror).
  *
  * runs/<run>/live/<step>/<task>/<attempt>/<file>/<offset, 12 digits> has the file's bytes from that
  * offset on. The last object of a file grows, by being put again, until it has STK_LIVE_SEAL
@@ -15,16 +16,18 @@
 #include "away/share/share.h"
 
 enum {
-    STK_LIVE_MS = 3000,         /* between two looks, of the agent and of the engine */
-    STK_LIVE_PIECE = 256 << 10, /* most bytes of an object */
-    STK_LIVE_SEAL = 32 << 10,   /* an object of so many bytes grows no more */
-    STK_LIVE_BYTES = 64 << 20   /* of a file; what is behind comes with the end */
+    STK_LIVE_MS = 3000,           /* between two looks, of the agent and of the engine */
+    STK_LIVE_PIECE = 256 << 10,   /* most bytes of an object */
+    STK_LIVE_SEAL = 32 << 10,     /* an object of so many bytes grows no more */
+    STK_LIVE_BYTES = 64 << 20,    /* of a file of metrics; what is behind comes with the end */
+    STK_LIVE_LOG_BYTES = 16 << 20 /* of a log */
 };
 
 /* One attempt, and its directory on this machine. */
 typedef struct stk_live_task {
     const char *key, *dir; /* "runs/<run>/<step>/<task>/<attempt>" */
     uint32_t id, attempt;  /* the caller's */
+    bool wants_logs;       /* else metrics alone are fetched */
     bool has_any;          /* set if the share has something of it */
 } stk_live_task;
 
@@ -40,7 +43,8 @@ void stk_remote_look_live(struct remote_backend *b);
 
 /* One file of an agent, on its way. */
 typedef struct stk_live_file {
-    const char *name;    /* "metrics.jsonl", "rank-1/metrics.jsonl" */
+    const char *name;    /* "metrics.jsonl", "rank-1/metrics.jsonl", "stdout.log" */
+    int64_t most;        /* bytes of it that are sent */
     int64_t from, until; /* the last object's first byte, and the first that isn't sent */
 } stk_live_file;
 

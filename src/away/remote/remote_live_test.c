@@ -92,7 +92,8 @@ static void test_each_once(void **state)
 {
     (void)state;
     char line[64];
-    stk_live_file own = {.name = "metrics.jsonl"}, rank = {.name = "rank-1/metrics.jsonl"};
+    stk_live_file own = {.name = "metrics.jsonl", .most = STK_LIVE_BYTES},
+                  rank = {.name = "rank-1/metrics.jsonl", .most = STK_LIVE_BYTES};
     assert_false(fetch("here"));
     for (int i = 0; i < 40000; i++) { /* several pieces */
         int n = snprintf(line, sizeof line, "{\"step\":%d,\"loss\":0.5}\n", i);
@@ -147,6 +148,27 @@ static void test_foreign_keys(void **state)
     check_same("there/metrics.jsonl", "here/metrics.jsonl");
 }
 
+/* Logs are for who asks for them. */
+static void test_logs(void **state)
+{
+    (void)state;
+    char path[64];
+    stk_err err = {0};
+    stk_live_file log = {.name = "stdout.log", .most = STK_LIVE_LOG_BYTES};
+    (void)snprintf(path, sizeof path, "%s/here", root);
+    stk_live_task task = {.key = KEY, .dir = path};
+    log_text("there/stdout.log", "one\n", 4);
+    send_file(&log);
+    assert_int_equal(stk_live_fetch(share, &task, 1, &err), 0);
+    assert_true(task.has_any);
+    assert_false(stk_file_exists(in("here/stdout.log")));
+    task.wants_logs = true;
+    log_text("there/stdout.log", "two\n", 4);
+    send_file(&log);
+    assert_int_equal(stk_live_fetch(share, &task, 1, &err), 0);
+    check_same("there/stdout.log", "here/stdout.log");
+}
+
 /* A directory that was removed meanwhile isn't made again. */
 static void test_no_directory(void **state)
 {
@@ -159,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_once), cmocka_unit_test(test_goes_on_within_a_line),
-        cmocka_unit_test(test_foreign_keys), cmocka_unit_test(test_no_directory)};
+        cmocka_unit_test(test_foreign_keys), cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_no_directory)};
     return cmocka_run_group_tests_name("remote_live", tests, setup, teardown);
 }

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "away/share/share.h"
 #include "base/arena.h"
 #include "base/err.h"
 #include "store/store.h"
@@ -77,8 +78,24 @@ int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run 
  * such run. STK_E_BUSY: store and share have different events in the same place. */
 int stk_remote_log_fetch(const char *share_url, const char *run, stk_store *store, bool with_cache,
                          char ret_id[40], stk_err *err);
-/* Fetches the files of all ended attempts of such a run: logs, results, cards. */
-int stk_remote_log_fetch_files(const char *share_url, const char *run, stk_store *store,
-                               stk_err *err);
+/* The same by parts, for who follows a share. What its run.json says of a run; STK_E_NOT_FOUND: it
+ * has none (yet). */
+int stk_remote_run_read(stk_share *share, const char *id, stk_arena *arena, stk_remote_run *ret,
+                        stk_err *err);
+/* Finds a run by its id, the id's unique beginning, its name or "latest", as stk_remote_log_fetch.
+ */
+int stk_remote_run_find(stk_share *share, const char *text, stk_arena *arena, stk_remote_run *ret,
+                        stk_err *err);
+/* As stk_remote_log_fetch, of this run; of one that the store has, only the id counts. Without
+ * `checks_gap` a quiet run costs one request, but a missing batch looks like the log's end. */
+int stk_remote_log_fetch_known(stk_share *share, const stk_remote_run *run, stk_store *store,
+                               bool with_cache, bool checks_gap, stk_err *err);
+
+/* Fetches the files of an ended attempt ("runs/<run>/<step>/<task>/<attempt>") of so many nodes to
+ * `dir`: logs, results, cards. A file that is larger than `most` and isn't one of metrics is left;
+ * *ret_left: there is one. STK_E_NOT_FOUND: the share has no end of it. */
+bool stk_remote_log_has_attempt(const char *dir); /* all of its files were fetched */
+int stk_remote_log_fetch_attempt(stk_share *share, const char *key, const char *dir, uint32_t nodes,
+                                 int64_t most, bool *ret_left, stk_err *err);
 
 #endif

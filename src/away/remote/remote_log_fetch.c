@@ -11,126 +11,7 @@
 #include "base/text.h"
 #include "sys/file.h"
 
-enum { RUNS = 100000, RUN_ID = 39, SPEC_BYTES = 512 << 20, KEY = 1200 };
-
-bool stk_remote_log_is_damage(int code)
-{
-    return code == STK_E_PROTOCOL || code == STK_E_SPEC || code == STK_E_VERSION ||
-           code == STK_E_LIMIT || code == STK_E_STORE || code == STK_E_USAGE;
-}
-
-/* --- list of runs --- */
-
-static int take_run_id(void *arg, const char *key, int64_t size, int64_t mtime_ms)
-{
-    (void)size;
-    (void)mtime_ms;
-    (void)snprintf(arg, KEY, "%.*s", (int)strcspn(key + 5, "/"), key + 5);
-    return 1;
-}
-
-static int read_run(stk_share *share, const char *id, stk_arena *arena, stk_remote_run *ret,
-                    stk_err *err)
-{
-    static const stk_json_limits limits = {64 << 10, 1000, 8};
-    STK_BUF_AUTO text = STK_BUF_INIT(64 << 10);
-    stk_json doc;
-    char key[200];
-    (void)snprintf(key, sizeof key, "runs/%s/run.json", id);
-    STK_TRY(stk_share_get(share, key, &text, err));
-    STK_TRY(stk_json_parse(text.data, text.len, key, &limits, arena, &doc, err));
-    *ret = (stk_remote_run){.id = stk_arena_dup(arena, id),
-                            .name = stk_json_get_text(&doc, "name"),
-                            .pipeline = stk_json_get_text(&doc, "pipeline"),
-                            .host = stk_json_get_text(&doc, "host"),
-                            .user = stk_json_get_text(&doc, "user"),
-                            .stack = stk_json_get_text(&doc, "stack"),
-                            .epoch = stk_json_get_whole(&doc, "epoch", 0),
-                            .created_ms = stk_json_get_whole(&doc, "at_ms", -1)};
-    ret->name = stk_text_or(ret->name, ret->id);
-    ret->pipeline = stk_text_or(ret->pipeline, "");
-    return stk_err_if_null(ret->id, err);
-}
-
-/* A run has thousands of objects, so the search jumps to the first object after each run. */
-static int find_runs(stk_share *share, stk_arena *arena, stk_remote_run **ret, uint32_t *ret_n,
-                     stk_err *err)
-{
-    stk_remote_run *runs = NULL;
-    uint32_t n = 0, cap = 0;
-    char after[KEY + 8] = "";
-    for (;;) {
-        char id[KEY] = "";
-        STK_TRY(stk_share_list(share, "runs/", after, take_run_id, id, err));
-        if (id[0] == '\0' || n == RUNS) {
-            break;
-        }
-        (void)snprintf(after, sizeof after, "runs/%s0", id); /* '0' follows '/' */
-        if (strlen(id) > RUN_ID) {                           /* not a run */
-            continue;
-        }
-        stk_remote_run *grown = stk_arena_grow(arena, runs, n, sizeof *runs, &cap);
-        STK_TRY(stk_err_if_null(grown, err));
-        runs = grown;
-        int rc = read_run(share, id, arena, &runs[n], err);
-        if (stk_remote_log_is_damage(rc)) { /* fetching this run reports the error */
-            runs[n] = (stk_remote_run){.id = stk_arena_dup(arena, id), .pipeline = ""};
-            runs[n].name = runs[n].id;
-            rc = stk_err_if_null(runs[n].id, err);
-        }
-        if (rc == STK_E_NOT_FOUND) { /* a run that just begins has none yet */
-            continue;
-        }
-        STK_TRY(rc);
-        n++;
-    }
-    *ret = runs;
-    *ret_n = n;
-    return 0;
-}
-
-int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run **ret,
-                        uint32_t *ret_n, stk_err *err)
-{
-    STK_SHARE_AUTO share = NULL;
-    STK_TRY(stk_share_open(share_url, &share, err));
-    return find_runs(share, arena, ret, ret_n, err);
-}
-
-/* A whole id needs no list. */
-static int find_run(stk_share *share, const char *text, stk_arena *arena, stk_remote_run *ret,
-                    stk_err *err)
-{
-    stk_remote_run *runs = NULL;
-    uint32_t n = 0, n_found = 0;
-    if (strchr(text, '/') == NULL) {
-        int rc = read_run(share, text, arena, ret, err);
-        if (rc != STK_E_NOT_FOUND) {
-            return rc;
-        }
-    }
-    STK_TRY(find_runs(share, arena, &runs, &n, err));
-    for (uint32_t i = n; i-- > 0;) {
-        bool is_name = strcmp(runs[i].name, text) == 0;
-        if (is_name || strncmp(runs[i].id, text, strlen(text)) == 0 ||
-            (strcmp(text, "latest") == 0 && i + 1 == n)) {
-            if (n_found++ == 0) {
-                *ret = runs[i];
-            }
-            if (is_name || strcmp(text, "latest") == 0) {
-                return 0; /* the newest run of that name */
-            }
-        }
-    }
-    if (n_found == 1) {
-        return 0;
-    }
-    if (n_found == 0) {
-        return stk_err_set(err, STK_E_NOT_FOUND, "no run '%s' in %s", text, stk_share_url(share));
-    }
-    return stk_err_set(err, STK_E_USAGE, "'%s' is the beginning of the ids of %u runs in %s", text,
-                       n_found, stk_share_url(share));
-}
+enum { SPEC_BYTES = 512 << 20, KEY = 1200 };
 
 /* --- its events --- */
 
@@ -145,7 +26,6 @@ typedef struct fetcher {
     uint32_t n_refs, cap_refs;
     bool with_cache;
     const stk_remote_run *about;
-    const stk_buf *spec;
     bool is_here; /* the run has its row in this store */
     stk_cache_row *cache;
     uint32_t n_cache, cap_cache;
@@ -259,11 +139,16 @@ static int add_event(fetcher *f, const char *line, size_t len)
 static int fetch_row(fetcher *f)
 {
     bool is_new = false;
+    char key[200];
+    STK_BUF_AUTO spec = STK_BUF_INIT(SPEC_BYTES);
     if (f->is_here) {
         return 0;
     }
-    STK_TRY(stk_store_bring_run(f->store, f->run, f->about->name, f->about->pipeline, f->spec->data,
-                                f->spec->len, f->about->created_ms, &is_new, f->err));
+    (void)snprintf(key, sizeof key, "runs/%s/spec.json", f->run);
+    STK_TRY(stk_share_get(f->share, key, &spec, f->err));
+    STK_TRY(stk_store_bring_run(f->store, f->run, f->about->name, f->about->pipeline,
+                                stk_text_or(spec.data, ""), spec.len, f->about->created_ms, &is_new,
+                                f->err));
     f->is_here = true;
     return 0;
 }
@@ -306,7 +191,6 @@ static int fetch_batch(fetcher *f, remote_mark *mark)
                    .arena = arena,
                    .with_cache = f->with_cache,
                    .about = f->about,
-                   .spec = f->spec,
                    .is_here = f->is_here,
                    .err = f->err};
     STK_TRY(stk_remote_batch_read(f->share, f->run, mark->n + 1, arena, &batch, &lines, f->err));
@@ -395,22 +279,17 @@ static int fetch_empty(fetcher *f)
     return stk_store_commit(f->store, f->run, &(stk_commit){0}, f->err);
 }
 
-static int fetch_run(stk_share *share, const stk_remote_run *run, stk_store *store, bool with_cache,
-                     stk_err *err)
+int stk_remote_log_fetch_known(stk_share *share, const stk_remote_run *run, stk_store *store,
+                               bool with_cache, bool checks_gap, stk_err *err)
 {
-    char key[200];
     remote_mark mark;
-    STK_BUF_AUTO spec = STK_BUF_INIT(SPEC_BYTES);
     fetcher f = {.store = store,
                  .share = share,
                  .run = run->id,
                  .with_cache = with_cache,
                  .about = run,
-                 .spec = &spec,
                  .is_here = stk_store_has_run(store, run->id),
                  .err = err};
-    (void)snprintf(key, sizeof key, "runs/%s/spec.json", run->id);
-    STK_TRY(stk_share_get(share, key, &spec, err));
     STK_TRY(stk_remote_mark_read(store, run->id, &mark, err));
     if (!f.is_here) { /* left by a run without a row */
         mark = (remote_mark){.n = -1};
@@ -418,15 +297,19 @@ static int fetch_run(stk_share *share, const stk_remote_run *run, stk_store *sto
     int rc = stk_remote_log_skip_own(share, store, run->id, &mark, err);
     while (rc == 0) {
         rc = fetch_batch(&f, &mark);
+        if (rc == STK_E_NOT_FOUND && !checks_gap) {
+            rc = 0;
+            break;
+        }
         if (rc == STK_E_NOT_FOUND && (rc = check_gap(&f, &mark)) == 0) {
-            if (f.is_here) {
-                return 0;
-            }
-            return fetch_empty(&f);
+            break;
         }
         rc = MIN(rc, 0);
     }
-    return rc;
+    if (rc < 0 || f.is_here) {
+        return rc;
+    }
+    return fetch_empty(&f);
 }
 
 int stk_remote_log_fetch(const char *share_url, const char *run, stk_store *store, bool with_cache,
@@ -437,92 +320,8 @@ int stk_remote_log_fetch(const char *share_url, const char *run, stk_store *stor
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_share_open(share_url, &share, err));
-    STK_TRY(find_run(share, run, arena, &found, err));
-    STK_TRY(fetch_run(share, &found, store, with_cache, err));
+    STK_TRY(stk_remote_run_find(share, run, arena, &found, err));
+    STK_TRY(stk_remote_log_fetch_known(share, &found, store, with_cache, true, err));
     (void)snprintf(ret_id, 40, "%s", found.id);
     return 0;
-}
-
-/* --- its attempts' files --- */
-
-typedef struct ends {
-    stk_arena *arena; /* of one end */
-    stk_share *share;
-    stk_store *store;
-    stk_err *err;
-    char at[STK_SHARE_KEY_MAX]; /* the attempt whose other nodes were fetched last … */
-    uint32_t last;              /* … the highest of them, */
-    bool is_new;                /* and whether any wasn't here yet */
-} ends;
-
-static bool is_same_attempt(const ends *e, const char *key, size_t n_at)
-{
-    return strncmp(e->at, key, n_at) == 0 && e->at[n_at] == '\0';
-}
-
-/* end-K.json. */
-static int fetch_node_end(ends *e, const char *key, size_t n_at, const char *dir, uint32_t node)
-{
-    char log[PATH_MAX + 40];
-    if (!is_same_attempt(e, key, n_at)) {
-        (void)snprintf(e->at, sizeof e->at, "%.*s", (int)n_at, key);
-        e->last = 0;
-        e->is_new = false;
-    }
-    e->last = MAX(node, e->last);
-    (void)snprintf(log, sizeof log, "%s/node-%u/stderr.log", dir, node);
-    if (stk_file_exists(log)) {
-        return 0;
-    }
-    e->is_new = true;
-    return stk_remote_fetch_end(e->share, key, dir, e->arena, NULL, e->err);
-}
-
-/* Handles runs/<run>/<step>/<task>/<attempt>/end.json and end-K.json. '-' sorts before '.', so node
- * 0's end comes last, and the others' output is appended to its own. */
-static int fetch_end_at(void *arg, const char *key, int64_t size, int64_t mtime_ms)
-{
-    ends *e = arg;
-    const char *name = strrchr(key, '/') + 1;
-    size_t n_at = (size_t)(name - key - 1), n = strlen(name);
-    uint32_t n_slashes = 0;
-    char dir[PATH_MAX], log[PATH_MAX + 16];
-    (void)size;
-    (void)mtime_ms;
-    for (const char *p = key; *p != '\0'; p++) {
-        n_slashes += *p == '/';
-    }
-    if (n_slashes != 5 || n < 8 || strncmp(name, "end", 3) != 0 ||
-        (name[3] != '.' && name[3] != '-') || strcmp(name + n - 5, ".json") != 0 ||
-        (name[3] == '-' && strtoul(name + 4, NULL, 10) >= STK_LIMIT_RANKS)) {
-        return 0; /* files/end.json is the program's own file */
-    }
-    stk_arena_reset(e->arena);
-    (void)snprintf(dir, sizeof dir, "%s/%.*s", stk_store_path(e->store), (int)n_at, key);
-    if (strcmp(name, "end.json") != 0) {
-        return fetch_node_end(e, key, n_at, dir, (uint32_t)strtoul(name + 4, NULL, 10));
-    }
-    bool has_nodes = is_same_attempt(e, key, n_at);
-    (void)snprintf(log, sizeof log, "%s/stderr.log", dir);
-    if (stk_file_exists(log) && !(has_nodes && e->is_new)) {
-        return 0; /* its files were fetched before */
-    }
-    STK_TRY(stk_remote_fetch_end(e->share, key, dir, e->arena, NULL, e->err));
-    if (!has_nodes) {
-        return 0;
-    }
-    return stk_remote_add_nodes(dir, e->last, e->err);
-}
-
-int stk_remote_log_fetch_files(const char *share_url, const char *run, stk_store *store,
-                               stk_err *err)
-{
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    STK_SHARE_AUTO share = NULL;
-    char prefix[64];
-    (void)snprintf(prefix, sizeof prefix, "runs/%s/", run);
-    STK_TRY(stk_err_if_null(arena, err));
-    STK_TRY(stk_share_open(share_url, &share, err));
-    ends e = {.arena = arena, .share = share, .store = store, .err = err};
-    return stk_share_list(share, prefix, NULL, fetch_end_at, &e, err);
 }

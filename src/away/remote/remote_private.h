@@ -185,10 +185,11 @@ int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err);
 /* 0: *ret is its outcome. STK_E_BUSY: its results may still come, try again in *ret_again_ms. */
 int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64_t *ret_again_ms,
                        stk_err *err);
-/* Fetches an end.json (its key), and the files that it names to `dir`. Texts are in `arena`; `ret`
- * may be NULL. */
-int stk_remote_fetch_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
-                         stk_remote_end *ret, stk_err *err);
+/* Fetches an end.json (its key), and the files that it names to `dir`, but none above `most` bytes
+ * besides metrics (*ret_left: there is one). Texts are in `arena`; `ret` and `ret_left` may be
+ * NULL. */
+int stk_remote_fetch_end(stk_share *share, const char *key, const char *dir, int64_t most,
+                         stk_arena *arena, stk_remote_end *ret, bool *ret_left, stk_err *err);
 /* Appends the output of a gang's nodes 1 … last to node 0's, as far as it arrived; repeatable. */
 int stk_remote_add_nodes(const char *dir, uint32_t last, stk_err *err);
 int stk_remote_worker_store(remote_worker *w, stk_err *err);

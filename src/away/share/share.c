@@ -77,9 +77,12 @@ static int open_url(stk_share *s, stk_err *err)
     if (strncmp(s->url, "ssh://", 6) == 0) {
         return stk_share_open_ssh(s->url + 6, s, err);
     }
+    const char *url = s->url;
+    if (strchr(url, '@') != NULL) { /* perhaps with a password */
+        url = "…@…";
+    }
     stk_err_set(err, STK_E_USAGE,
-                "store '%s' must be a folder, a bucket of S3, or a folder of a host of ssh",
-                s->url);
+                "store '%s' must be a folder, a bucket of S3, or a folder of a host of ssh", url);
     stk_err_hint(err, "write s3://bucket/prefix, ssh://host/folder, or the absolute path of a "
                       "folder: /mnt/stoker");
     return STK_E_USAGE;

@@ -75,6 +75,10 @@ int stk_share_get_file(stk_share *share, const char *key, const char *path, stk_
 int stk_share_list(stk_share *share, const char *prefix, const char *after,
                    int (*each)(void *arg, const char *key, int64_t size, int64_t mtime_ms),
                    void *arg, stk_err *err);
+/* Lists the folders directly below `prefix`, which ends in '/', in byte order: `each` gets their
+ * names. What lies deeper costs nothing, or (over ssh) one request a folder. */
+int stk_share_list_folders(stk_share *share, const char *prefix,
+                           int (*each)(void *arg, const char *name), void *arg, stk_err *err);
 int stk_share_delete(stk_share *share, const char *key, stk_err *err); /* absent is fine */
 /* Deletes all objects below a key. An interrupted call leaves some of them. */
 int stk_share_delete_all(stk_share *share, const char *below, stk_err *err);
@@ -90,6 +94,8 @@ int stk_share_answer(const char *text, size_t n, stk_buf *out, stk_err *err);
 /* --- artifacts, by digest; `store` belongs to the calling thread --- */
 
 int stk_share_has(stk_share *share, const char *digest, bool *ret, stk_err *err);
+/* The size of an artifact that is a file; -1: the share has no such file. */
+int stk_share_size(stk_share *share, const char *digest, int64_t *ret_size, stk_err *err);
 /* Does nothing if the share has it. Continues an interrupted push. */
 int stk_share_push(stk_share *share, stk_store *store, const char *digest, stk_err *err);
 /* Verifies the artifact before it adds it to the store; does nothing if the store has it. Continues

@@ -73,6 +73,17 @@ int stk_share_has(stk_share *share, const char *digest, bool *ret, stk_err *err)
     return has_either(share, ARTIFACTS, digest, ret, err);
 }
 
+int stk_share_size(stk_share *share, const char *digest, int64_t *ret_size, stk_err *err)
+{
+    bool is_there = false;
+    STK_TRY(check_digest(digest, err));
+    STK_TRY(find_object(share, ARTIFACTS, digest, "", &is_there, ret_size, err));
+    if (!is_there) {
+        *ret_size = -1;
+    }
+    return 0;
+}
+
 /* --- push --- */
 
 static int push_file(stk_share *share, const char *under, const char *path, const char *digest,

@@ -308,12 +308,33 @@ static int list_folder(stk_share *share, const char *prefix, const char *after,
     return list_below(&l, "", 0);
 }
 
+static int list_folders(stk_share *share, const char *prefix, stk_share_each_folder *each,
+                        void *arg, stk_err *err)
+{
+    listing l = {.share = share, .prefix = prefix, .after = "", .err = err};
+    __attribute__((cleanup(names_done))) names list = {0};
+    int rc = read_names(&l, prefix, &list);
+    if (list.n > 1) {
+        qsort(list.at, list.n, sizeof *list.at, by_key);
+    }
+    for (size_t i = 0; rc == 0 && i < list.n; i++) {
+        char *folder = list.at[i].key + strlen(prefix);
+        size_t n = strlen(folder);
+        if (n > 0 && folder[n - 1] == '/') {
+            folder[n - 1] = '\0';
+            rc = each(arg, folder);
+        }
+    }
+    return rc;
+}
+
 static const stk_share_ops folder_ops = {.put = put_in_folder,
                                          .put_file = copy_in,
                                          .get = get_from_folder,
                                          .get_file = copy_out,
                                          .look = stat_object,
                                          .list = list_folder,
+                                         .list_folders = list_folders,
                                          .remove = remove_object,
                                          .sync = sync_all};
 

@@ -12,6 +12,7 @@
 enum { SHARE_GET_MAX = 64 << 20, SHARE_PARTS = 4, SHARE_FILES = 8, SHARE_THREADS_MAX = 8 };
 
 typedef int stk_share_each(void *arg, const char *key, int64_t size, int64_t mtime_ms);
+typedef int stk_share_each_folder(void *arg, const char *name);
 
 /* As in share.h. The caller has checked the keys and set a limit on each buffer. */
 typedef struct stk_share_ops {
@@ -30,6 +31,9 @@ typedef struct stk_share_ops {
     int (*look)(stk_share *share, const char *key, int64_t *ret_size, stk_err *err);
     int (*list)(stk_share *share, const char *prefix, const char *after, stk_share_each *each,
                 void *arg, stk_err *err);
+    /* NULL: found by jumping from one folder's first object to the next folder's. */
+    int (*list_folders)(stk_share *share, const char *prefix, stk_share_each_folder *each,
+                        void *arg, stk_err *err);
     int (*remove)(stk_share *share, const char *key, stk_err *err);
     /* Everything below a key, and its folders; NULL: objects are removed one by one. */
     int (*remove_all)(stk_share *share, const char *below, stk_err *err);

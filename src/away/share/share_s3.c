@@ -439,6 +439,7 @@ static const stk_share_ops s3_ops = {.put = put_object,
                                      .get_file = stk_s3_get_file,
                                      .look = head_object,
                                      .list = stk_s3_list,
+                                     .list_folders = stk_s3_list_folders,
                                      .remove = remove_object,
                                      .link = link_to,
                                      .close = close_s3};
@@ -448,8 +449,11 @@ int stk_share_open_s3(const char *where, stk_share *share, stk_err *err)
     size_t n = strcspn(where, "/");
     const char *prefix = where[n] == '/' ? where + n + 1 : "";
     if (!is_bucket(where, n)) {
-        return stk_err_set(err, STK_E_USAGE, "'%s' names no bucket; write s3://bucket/prefix",
-                           share->url);
+        const char *url = share->url;
+        if (strchr(url, '@') != NULL) { /* perhaps with a key */
+            url = "s3://…@…";
+        }
+        return stk_err_set(err, STK_E_USAGE, "'%s' names no bucket; write s3://bucket/prefix", url);
     }
     stk_s3 *s = calloc(1, sizeof *s);
     if (s == NULL) {

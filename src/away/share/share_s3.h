@@ -69,6 +69,8 @@ typedef struct stk_s3_listing {
     void *arg;
 } stk_s3_listing;
 int stk_s3_list_as(stk_share *share, const stk_s3_listing *q, stk_err *err);
+int stk_s3_list_folders(stk_share *share, const char *prefix, stk_share_each_folder *each,
+                        void *arg, stk_err *err);
 /* As stk_s3_put_file, with headers that stay with the object; NULL-terminated, at most 4. */
 int stk_s3_put_file_with(stk_share *share, const char *key, const char *path,
                          const char *const *headers, stk_err *err);

@@ -37,8 +37,9 @@ static int64_t time_of(const char *text)
 }
 
 /* The folders of one answer. */
-static int list_folders(const char *at, const stk_s3_listing *q)
+static int list_answered_folders(const stk_share *share, const char *at, const stk_s3_listing *q)
 {
+    size_t n_prefix = strlen(share->s3->prefix);
     int rc = 0;
     while (rc == 0 && (at = strstr(at, "<CommonPrefixes>")) != NULL) {
         char key[KEY_SIZE];
@@ -46,7 +47,9 @@ static int list_folders(const char *at, const stk_s3_listing *q)
         at += strlen("<CommonPrefixes>");
         if (stk_aws_xml(&a, "Prefix", key, sizeof key)) {
             undo_percent(key);
-            rc = q->each(q->arg, key, -1, -1);
+            if (strncmp(key, share->s3->prefix, n_prefix) == 0) {
+                rc = q->each(q->arg, key + n_prefix, -1, -1);
+            }
         }
     }
     return rc;
@@ -135,8 +138,35 @@ int stk_s3_list_as(stk_share *share, const stk_s3_listing *q, stk_err *err)
         }
         rc = list_answer(share, text, q);
         if (rc == 0 && q->level) {
-            rc = list_folders(text, q);
+            rc = list_answered_folders(share, text, q);
         }
     }
     return rc;
+}
+
+typedef struct folder_listing {
+    size_t n_prefix;
+    stk_share_each_folder *each;
+    void *arg;
+} folder_listing;
+
+static int give_folder(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    const folder_listing *f = arg;
+    char name[KEY_SIZE];
+    size_t n = strlen(key);
+    (void)mtime_ms;
+    if (size >= 0 || n <= f->n_prefix + 1) {
+        return 0; /* an object */
+    }
+    (void)snprintf(name, sizeof name, "%.*s", (int)(n - 1 - f->n_prefix), key + f->n_prefix);
+    return f->each(f->arg, name);
+}
+
+int stk_s3_list_folders(stk_share *share, const char *prefix, stk_share_each_folder *each,
+                        void *arg, stk_err *err)
+{
+    folder_listing f = {.n_prefix = strlen(prefix), .each = each, .arg = arg};
+    stk_s3_listing q = {.prefix = prefix, .level = true, .each = give_folder, .arg = &f};
+    return stk_s3_list_as(share, &q, err);
 }

@@ -218,6 +218,31 @@ static int count_listed(void *arg, const char *key, int64_t size, int64_t mtime_
     return 0;
 }
 
+static int note_folder(void *arg, const char *name)
+{
+    char *text = arg;
+    (void)snprintf(text + strlen(text), 40, "%s ", name);
+    return 0;
+}
+
+/* There is no request for it: each folder costs a listing. */
+static void test_list_folders(void **state)
+{
+    (void)state;
+    char text[80] = "";
+    stk_err err = {0};
+    stk_share *s = open_share();
+    put(s, "r/b/x", "");
+    put(s, "r/b/deep/y", "");
+    put(s, "r/a/x", "");
+    put(s, "r/object", "");
+    put(s, "r0/no/x", "");
+    put(s, "r/b-c/x", "");
+    assert_int_equal(stk_share_list_folders(s, "r/", note_folder, text, &err), 0);
+    assert_string_equal(text, "a b-c b ");
+    stk_share_close(s);
+}
+
 static void test_list_in_pages(void **state)
 {
     (void)state;
@@ -254,6 +279,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         T(test_urls_of_hosts), T(test_lost_answers),        T(test_cut_anywhere),
         T(test_beginnings),    T(test_large_and_only_once), T(test_list_in_pages),
+        T(test_list_folders),
     };
     if (argc > 1 && strcmp(argv[1], "--far") == 0) {
         return share_serve_far();

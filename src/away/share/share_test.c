@@ -159,6 +159,34 @@ static void test_list(void **state)
     stk_share_close(s);
 }
 
+static int note_folder(void *arg, const char *name)
+{
+    listed *l = arg;
+    size_t n = strlen(l->text);
+    (void)snprintf(l->text + n, sizeof l->text - n, "%s ", name);
+    return ++l->n == l->stop_at ? 7 : 0;
+}
+
+static void test_list_folders(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"r/b/x",    "r/b/deep/y", "r/a/x",
+                                       "r/object", "r0/no/x",    "r/b-c/x"};
+    stk_err err = {0};
+    stk_share *s = open_share();
+    listed none = {0}, all = {0}, some = {.stop_at = 2};
+    assert_int_equal(stk_share_list_folders(s, "r/", note_folder, &none, &err), 0);
+    assert_string_equal(none.text, "");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        put(s, keys[i], "1");
+    }
+    assert_int_equal(stk_share_list_folders(s, "r/", note_folder, &all, &err), 0);
+    assert_string_equal(all.text, "a b-c b ");
+    assert_int_equal(stk_share_list_folders(s, "r/", note_folder, &some, &err), 7);
+    assert_string_equal(some.text, "a b-c ");
+    stk_share_close(s);
+}
+
 static void test_check(void **state)
 {
     (void)state;
@@ -581,6 +609,7 @@ int main(int argc, char **argv)
         T(test_objects),
         T(test_files),
         T(test_list),
+        T(test_list_folders),
         T(test_check),
         T(test_only_one_creates),
         T(test_file_artifact),

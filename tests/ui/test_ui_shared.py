@@ -1,0 +1,333 @@
+"""Stores that machines share, beside others in one page: by S3 (moto, behind a proxy that fails as it is told) and as a
+folder. `tests/remote/test_remote_pages.py` has what runs on other machines."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_tools import Cli
+from pages import browser
+from share_tools import REGION, Fault, Moto, Proxy
+from ui_server import Ui
+from waiting import WAIT_S, wait_for
+
+Start = Callable[..., Ui]
+EVIL = "<script>document.title='owned'</script>"
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
+    server = Moto(tmp_path_factory.mktemp("moto") / "log")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def proxy(moto: Moto) -> Iterator[Proxy]:
+    between = Proxy(moto.url)
+    yield between
+    between.stop()
+
+
+@pytest.fixture
+def url(moto: Moto) -> str:
+    bucket = f"b-{uuid.uuid4().hex[:12]}"
+    place = {"LocationConstraint": REGION}
+    moto.client().create_bucket(Bucket=bucket, CreateBucketConfiguration=place)
+    return f"s3://{bucket}/team"
+
+
+@pytest.fixture
+def by_s3(cli: Cli, moto: Moto, proxy: Proxy) -> Cli:
+    """A machine with credentials of the S3."""
+    home = cli.folder / "home"
+    home.mkdir()
+    cli.env = {name: value for name, value in cli.env.items() if not name.startswith("AWS_")}
+    cli.env |= {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "AWS_ACCESS_KEY_ID": moto.keys[0][0],
+        "AWS_SECRET_ACCESS_KEY": moto.keys[0][1],
+        "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL": proxy.url,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+        "STOKER_SYNC": "0",
+    }
+    return cli
+
+
+def run_shared(cli: Cli, url: str, lr: float = 0.1) -> str:
+    """A run that is recorded in the share, by a store of its own; its id. Its steps run beside the engine, but for one
+    that would run elsewhere, and is skipped."""
+    stack = {"backend": "kubernetes", "store": url, "default_image": "127.0.0.1:1/img:1"}
+    cli.write("stoker.yaml", json.dumps({"stacks": {"prod": stack}}))
+    here = {"backend": "local"}
+    steps: dict[str, Any] = {
+        "fit": {
+            "run": f"echo made with {lr} > $STOKER_OUTPUT/words.txt; echo printed",
+            "outputs": ["words.txt"],
+            **here,
+        },
+        "use": {"run": "exit 3", "inputs": {"w": {"from": "fit.words.txt"}}, **here},
+        "away": {"run": "true", "after": ["use"]},
+    }
+    document = cli.document(steps, parameters={"lr": {"type": "float", "default": lr}})
+    far = {"STOKER_STORE": str(cli.folder / "far"), "STOKER_REMOTE_FAKE": str(cli.folder)}
+    done = cli("run", "--stack", "prod", document, **far)
+    assert done.code == 1 and "exit status 3" in done.err + done.out, done.err
+    return str(json.loads(cli("show", "latest", "--json", **far).out)["run"])
+
+
+def wait_for_text(server: Ui, page: str, text: str) -> str:
+    return wait_for(
+        lambda: (answer := server.get(page)).status == 200 and text in answer.text and answer.text,
+        why=f"{page} doesn't show {text!r}",
+    )
+
+
+def test_in_one_page(by_s3: Cli, ui: Start, url: str, moto: Moto) -> None:
+    """A store of this host beside one in S3: its runs, cards, comparison and artifacts; read-only."""
+    cli = by_s3
+    assert cli.run({"mine": {"run": "true"}}).code == 0
+    first, second = (run_shared(cli, url, lr=lr) for lr in (0.1, 0.2))
+    server = ui("--store", str(cli.store), "--store", url)
+    page = server.get("runs").text
+    assert page.count("<option") == 2 and f">{url}</option>" in page and first not in page
+    runs = wait_for_text(server, "s1/runs", second)
+    assert first in runs and "A copy of" in runs and url in runs and ">lr</a>" in runs
+    some = server.get("s1/runs?where=lr%3E0.15").text
+    assert second in some and first not in some
+    card = server.get(f"s1/run?run={first}")
+    assert card.status == 200 and "fit" in card.text and 'action="act"' not in card.text
+    wait_for_text(
+        server, f"s1/task?run={first}&task=fit", "made with 0.1"
+    )  # a preview of its output
+    log = server.get(f"s1/log?run={first}&task=fit").text
+    assert "ran beside its engine" in log and "printed" not in log
+    both = server.get(f"s1/compare?run={first}&run={second}")
+    assert both.status == 200 and "0.2" in both.text
+    digest = json.loads(cli("show", first, "--json", STOKER_STORE=str(cli.folder / "far")).out)[
+        "steps"
+    ]["fit"]["outputs"]["words.txt"]["digest"]
+    artifact = wait_for_text(server, f"s1/artifact?digest={digest}", "made with 0.1")
+    assert "used by" in artifact and "being brought" not in artifact
+    form = server.form("run?run=latest")
+    headers = {"Cookie": server.cookie, "Origin": f"http://127.0.0.1:{server.port}"}
+    body = f"form={form}&act=delete&run={first}"
+    assert server.ask("POST", "s1/act", body, **headers).status == 403
+    third = run_shared(cli, url, lr=0.3)  # while it is followed
+    wait_for_text(server, "s1/runs", third)
+    done = cli("tag", first, "--add", "best", STOKER_STORE=str(cli.folder / "far"))
+    assert done.code == 0 and not done.err, done.err
+    wait_for_text(server, "s1/runs", "best")
+    for page in ("s1/runs", f"s1/run?run={first}", "s1/devices", "s1/steps", "s1/names"):
+        text = server.get(page).text
+        assert moto.keys[0][0] not in text and moto.keys[0][1] not in text
+
+
+def test_removed(by_s3: Cli, ui: Start, url: str) -> None:
+    cli = by_s3
+    first, second = run_shared(cli, url), run_shared(cli, url)
+    server = ui("--store", url)
+    wait_for_text(server, "runs", second)
+    wait_for_text(server, "runs", first)
+    assert cli("share", "rm", url, f"runs/{first}/").code == 0
+    wait_for(lambda: first not in server.get("runs").text, why="it is still there")
+    assert second in server.get("runs").text
+
+
+def test_few_requests(by_s3: Cli, ui: Start, url: str, proxy: Proxy) -> None:
+    """A quiet share is asked a listing and one object a run in a turn; what is here isn't read again."""
+    cli = by_s3
+    runs = [run_shared(cli, url) for _ in range(3)]
+    server = ui("--store", url)
+    for run in runs:
+        wait_for_text(server, "runs", run)
+
+    def listings() -> list[int]:
+        return [r.n for r in list(proxy.seen) if "delimiter=" in r.path]
+
+    seen = len(listings())
+    wait_for(lambda: server.get("runs") and len(listings()) >= seen + 3, why="it isn't followed")
+    last = listings()[-2:]
+    between = [r for r in list(proxy.seen) if last[0] <= r.n < last[1]]
+    assert len(between) <= 1 + len(runs), [r.path for r in between]
+    assert all("/log/" in r.path for r in between[1:])
+
+
+def test_away(by_s3: Cli, ui: Start, url: str, proxy: Proxy) -> None:
+    """A share that is away or slow: pages answer at once and say how old they are, also a new server's."""
+    cli = by_s3
+    run = run_shared(cli, url)
+    server = ui("--store", url)
+    wait_for_text(server, "runs", run)
+    slow = Fault(slow_s=30)
+    proxy.rule = lambda request: slow
+    begin = time.monotonic()
+    assert run in server.get("runs").text and server.get(f"run?run={run}").status == 200
+    assert time.monotonic() - begin < 10
+    assert run in wait_for_text(server, "runs", "hasn’t answered")
+    proxy.rule = lambda request: Fault(drop=True)
+    other = ui("--store", url)
+    for one in (other, server):
+        page = wait_for_text(one, "runs", "can’t be read now")
+        assert run in page and "What you see" in page
+    proxy.rule = lambda request: None
+    for one in (other, server):
+        wait_for(
+            lambda one=one: "A copy of" in one.get("runs").text,  # type: ignore[misc]
+            why="it isn't followed again",
+        )
+
+
+def test_refused(by_s3: Cli, url: str, moto: Moto) -> None:
+    """One sentence each, and no secret in it."""
+    cli, bucket = by_s3, url.split("/")[2]
+    folder = cli.folder / "some"
+    folder.mkdir()
+    cases: list[tuple[list[str], dict[str, str], str]] = [
+        ([url.replace(bucket, "b-of-nobody-at-all")], {}, "b-of-nobody-at-all"),
+        ([url], {"AWS_SECRET_ACCESS_KEY": "wrong-secret-key"}, "access key"),
+        (["https://example.org/x"], {}, "must be a folder, a bucket of S3"),
+        (["s3://AKIAX:verysecret@b/x"], {}, "names no bucket"),
+        (["ftp://me:verysecret@b/x"], {}, "must be a folder, a bucket of S3"),
+        ([url, url + "/"], {}, "is given twice"),
+        ([str(folder)], {}, "has no runs"),
+    ]
+    for urls, env, text in cases:
+        words = [word for one in urls for word in ("--store", one)]
+        done = cli("ui", *words, **env)
+        lines = done.err.strip().splitlines()
+        assert done.code != 0 and text in done.err, (urls, done.out, done.err)
+        assert len([line for line in lines if line.startswith("stoker: ")]) == 1, done.err
+        for secret in ("verysecret", "wrong-secret-key", moto.keys[0][1]):
+            assert secret not in done.err + done.out
+
+
+def test_empty(by_s3: Cli, ui: Start, url: str) -> None:
+    server = ui("--store", url)
+    page = wait_for_text(server, "runs", "it has no runs")
+    assert "Runs of a stack whose" in page
+
+
+def test_in_a_browser(by_s3: Cli, ui: Start, moto: Moto, proxy: Proxy) -> None:
+    """A page that is open shows a new run by itself; long names stay within it, also beside what is wrong."""
+    cli = by_s3
+    bucket = f"b-{uuid.uuid4().hex}{uuid.uuid4().hex[:20]}"
+    place = {"LocationConstraint": REGION}
+    moto.client().create_bucket(Bucket=bucket, CreateBucketConfiguration=place)
+    url = f"s3://{bucket}/{'of-a-team-with-a-long-name' * 4}"
+    first = run_shared(cli, url)
+    server = ui("--store", url)
+    with browser() as chromium:
+        page = chromium._chromium.new_page(viewport={"width": 390, "height": 900})
+        page.goto(server.url)
+        page.locator(f'a[href*="{first}"]').first.wait_for(timeout=WAIT_S * 1000)
+        second = run_shared(cli, url)
+        page.locator(f'a[href*="{second}"]').first.wait_for(timeout=WAIT_S * 1000)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        proxy.rule = lambda request: Fault(drop=True)
+        page.get_by_text("can’t be read now").wait_for(timeout=WAIT_S * 1000)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_hostile(by_s3: Cli, ui: Start, url: str, moto: Moto) -> None:
+    """Whatever somebody puts into the share: other runs are shown, nothing of it is HTML, no file is made elsewhere."""
+    cli, s3 = by_s3, moto.client()
+    bucket = url.split("/")[2]
+    run, good = run_shared(cli, url), run_shared(cli, url)
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"team/runs/{run}/")
+    keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+    content = {key: s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+
+    def put(key: str, data: bytes) -> None:
+        s3.put_object(Bucket=bucket, Key=f"team/{key}", Body=data)
+
+    for i, (name, replaced) in enumerate(
+        [("run.json", b"{}"), ("log/000000000000.jsonl", b"\x00\xff{"), ("spec.json", b"[1")], 1
+    ):
+        damaged = f"{run[:-1]}{'g' if i == 0 else 'abc'[i - 1]}"
+        if damaged == run:
+            damaged = f"{run[:-1]}d"
+        for key, data in content.items():
+            below = key.split(f"{run}/")[1]
+            text = data.replace(run.encode(), damaged.encode())
+            put(f"runs/{damaged}/{below}", replaced if below == name else text)
+    evil = f"{run[:-1]}{'e' if run[-1] != 'e' else 'f'}"
+    for key, data in content.items():
+        text = data.replace(run.encode(), evil.encode())
+        if key.endswith("run.json"):
+            text = json.dumps({**json.loads(text), "name": EVIL, "pipeline": EVIL}).encode()
+        put(f"runs/{evil}/{key.split(f'{run}/')[1]}", text)
+    for name in ("..", EVIL.replace("/", "|"), "x" * 300, "not a run", "-1", "%2e%2e"):
+        put(f"runs/{name}/run.json", content[f"team/runs/{run}/run.json"])
+        put(
+            f"runs/{name}/log/000000000000.jsonl",
+            content[f"team/runs/{run}/log/000000000000.jsonl"],
+        )
+    server = ui("--store", url)
+    wait_for_text(server, "runs", good)
+    page = wait_for_text(server, "runs", evil)
+    wait_for_text(server, "runs", "can’t be read")
+    assert EVIL not in page and html.escape(EVIL)[:20] in page.replace("&#39;", "&#x27;")
+    for where in (f"run?run={evil}", f"task?run={evil}&task=fit", f"log?run={evil}&task=fit"):
+        answer = server.get(where)
+        assert answer.status == 200 and "<script>document" not in answer.text
+    cache = cli.folder / "home/.cache/stoker"
+    assert {path.name for path in cache.iterdir()} <= {"shared", "carry"}
+    (mirror,) = [path for path in (cache / "shared").iterdir() if path.is_dir()]
+    known = {run, good, evil}
+    assert known <= {path.name for path in (mirror / "runs").iterdir()}
+    assert all(len(path.name) < 40 for path in (mirror / "runs").iterdir())
+
+
+def test_folder(
+    cli: Cli, ui: Start, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A shared folder is known by what is in it; its copy is removed a month after the last use."""
+    share = tmp_path_factory.mktemp("shared") / "share"
+    cli.env |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "STOKER_SYNC": "0"}
+    run = run_shared(cli, str(share))
+    server = ui("--store", str(share), "--store", str(cli.folder / "far"))
+    wait_for_text(server, "runs", run)
+    assert str(share) in server.get("runs").text
+    assert 'action="act"' not in server.get(f"run?run={run}").text
+    assert 'action="act"' in server.get(f"s1/run?run={run}").text
+    before = sorted(path for path in share.rglob("*"))
+    shutil.copytree(share, tmp_path / "second")
+    mirrors = tmp_path / "cache/stoker/shared"
+    (used,) = mirrors.glob("*.used")
+    assert cli("runs", "--store", f"file://{share}").code == 0
+    assert list(mirrors.glob("*.used")) == [used], "a path and its URL are one"
+    server.child.terminate()
+    server.child.wait(WAIT_S)
+    old = time.time() - 40 * 86400
+    os.utime(used, (old, old))
+    assert cli("runs", "--store", str(tmp_path / "second")).code == 0
+    assert not used.exists() and len([p for p in mirrors.iterdir() if p.is_dir()]) == 1
+    assert sorted(path for path in share.rglob("*")) == before, "the share is only read"
+
+
+def test_commands(by_s3: Cli, url: str) -> None:
+    """`runs`, `show`, `logs` and `metrics` take the URL, too, without a stack."""
+    cli = by_s3
+    run = run_shared(cli, url)
+    listed: list[dict[str, Any]] = json.loads(cli("runs", "--store", url, "--json").out)
+    assert [one["run"] for one in listed] == [run]
+    assert json.loads(cli("show", run, "--store", url, "--json").out)["status"] == "failed"
+    assert cli("logs", run, "--store", url).code == 0
+    assert cli("metrics", run, "--store", url).code == 0
+    wrong = cli("runs", "--store", url, "--stack", "prod")
+    assert wrong.code != 0 and "only one of --stack and --store" in wrong.err
+    assert not cli.store.exists(), "no store is made here"
