@@ -1,5 +1,5 @@
-/* code: the text of each step, as the run's record has it (docs/formats/code.md): a step's function,
- * what it uses of its file, and the project's modules. */
+/* code: the text of each step, as the run's record has it (docs/formats/code.md): a step's
+ * function, what it uses of its file, and the project's modules. */
 #ifndef STK_SHOW_CODE_H
 #define STK_SHOW_CODE_H
 

@@ -187,16 +187,24 @@ static int put_text_of_step(const gathering *g, const stk_step *step)
     if (words.len > 0) {
         return put_source(g, g->label, words.data);
     }
-    for (uint32_t i = 0; i < stk_code_n(g->code, step->name); i++) {
+    uint32_t n = stk_code_n(g->code, step->name);
+    for (uint32_t i = 0; i < n; i++) {
         stk_code_part part = stk_code_get(g->code, step->name, i);
-        if (part.is_module) {
-            STK_TRY(put_source(g, part.name, part.text));
-        } else {
+        if (!part.is_module) {
             stk_buf_text(&words, stk_text_when(words.len > 0, "\n"));
             stk_buf_text(&words, part.text);
         }
     }
-    return words.len > 0 ? put_source(g, g->label, words.data) : 0;
+    if (words.len > 0) {
+        STK_TRY(put_source(g, g->label, words.data));
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        stk_code_part part = stk_code_get(g->code, step->name, i);
+        if (part.is_module) {
+            STK_TRY(put_source(g, part.name, part.text));
+        }
+    }
+    return 0;
 }
 
 /* --- inputs and outputs --- */

@@ -8,7 +8,9 @@ from typing import Dict, Iterable, List, Optional, Union
 
 from .._base.digest import sha1
 
-_INDEX_MOST = 8 << 20  # bytes: of a checkout of 100,000 files, which would take long to look through
+_INDEX_MOST = (
+    8 << 20
+)  # bytes: of a checkout of 100,000 files, which would take long to look through
 _TREE = re.compile(rb"TREE.{4}\0(-?)\d+ \d+\n", re.DOTALL)  # the cached tree, behind the entries
 
 

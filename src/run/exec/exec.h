@@ -71,9 +71,9 @@ typedef struct stk_exec_config {
     const char *run;   /* id; its folder and lock exist, our first commit adds its row */
     const char *name;  /* of the run; NULL: its id */
     /* A document of the steps' code (docs/formats/code.md), kept in the store without the values
-     * of secrets; -1: none. The caller closes it. */
+     * of secrets; -1: none. stk_exec_open takes it over. */
     int code_fd;
-    bool resumed;      /* the run has events already */
+    bool resumed; /* the run has events already */
     /* With `resumed`: only ends the run. Stops what still runs on other machines (`at_once`:
      * without grace time), and starts no code of the user's. */
     bool cancelled, at_once;

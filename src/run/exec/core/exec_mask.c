@@ -68,36 +68,40 @@ static int add_masked_code(stk_exec *x, const stk_mask *mask, const char *json, 
     return stk_store_add_bytes(x->config.store, masked.data, masked.len, ret, err);
 }
 
+/* The values of all steps' secrets, NULL-terminated; NULL: out of memory. */
+static const char *const *all_hidden(const stk_exec *x)
+{
+    size_t n = 0, most = 1;
+    for (uint32_t i = 0; i < stk_spec_n_steps(x->spec); i++) {
+        most += stk_spec_step(x->spec, i)->settings->n_secrets;
+    }
+    const char **values = stk_arena_array(x->scratch, most, sizeof *values);
+    for (uint32_t i = 0; values != NULL && i < stk_spec_n_steps(x->spec); i++) {
+        const char *const *own = stk_exec_hidden(stk_spec_step(x->spec, i)->settings, x->scratch);
+        for (; own != NULL && *own != NULL; own++) {
+            values[n++] = *own;
+        }
+    }
+    return values;
+}
+
 int stk_exec_keep_code(stk_exec *x, char ret_digest[STK_DIGEST_HEX + 1], stk_err *err)
 {
     STK_TEXT_AUTO json = NULL;
     size_t len = 0;
     stk_mask *mask = NULL;
     stk_artifact kept;
-    const char **values = NULL;
-    uint32_t n = 0, cap = 0;
     *ret_digest = '\0';
     if (x->config.code_fd < 0) {
         return 0;
     }
-    STK_TRY(stk_file_read_fd(x->config.code_fd, "the code of the steps", CODE_MOST, &json, &len,
-                             err));
-    for (uint32_t i = 0; i < stk_spec_n_steps(x->spec); i++) {
-        const char *const *own = stk_exec_hidden(stk_spec_step(x->spec, i)->settings, x->scratch);
-        for (; own != NULL && *own != NULL; own++) {
-            values = stk_arena_grow(x->scratch, values, n + 1, sizeof *values, &cap);
-            STK_TRY(stk_err_if_null(values, err));
-            values[n++] = *own;
-            values[n] = NULL;
-        }
-    }
-    int rc = 0;
-    if (n > 0) {
-        rc = stk_mask_new(values, &mask, err);
-    }
-    if (rc == 0) {
-        rc = add_masked_code(x, mask, json, len, &kept, err);
-    }
+    STK_TRY(
+        stk_file_read_fd(x->config.code_fd, "the code of the steps", CODE_MOST, &json, &len, err));
+    stk_file_close(&x->config.code_fd); /* no task inherits it */
+    const char *const *values = all_hidden(x);
+    STK_TRY(stk_err_if_null(values, err));
+    STK_TRY(stk_mask_new(values, &mask, err));
+    int rc = add_masked_code(x, mask, json, len, &kept, err);
     stk_mask_free(mask);
     if (rc == 0) {
         memcpy(ret_digest, kept.digest, sizeof kept.digest);
