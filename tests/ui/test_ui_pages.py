@@ -255,6 +255,17 @@ def links_of(page: str) -> set[str]:
     return {link for link in found if not link.startswith(("data:", "ui.", "runs?"))}
 
 
+def test_stores_of_the_host(cli: Cli, ui: Start) -> None:
+    """Without a store in this folder, there are those in which something ran."""
+    for name in ("one", "two"):
+        document = cli.write(
+            "p.json", json.dumps({"stoker": 1, "name": name, "steps": {"a": {"run": "true"}}})
+        )
+        assert cli("run", document.name, STOKER_STORE=str(cli.folder / name)).code == 0
+    page = ui().get("runs").text
+    assert str(cli.folder / "one") in page and str(cli.folder / "two") in page
+
+
 def test_several_stores(cli: Cli, ui: Start) -> None:
     """Whatever a page of a store leads to is of that store; changes, too."""
     stores = [cli.store, cli.folder / "second"]
