@@ -8,61 +8,10 @@
 #include "base/units.h"
 #include "cli/cli_open.h"
 #include "cli/cli_read.h"
-#include "host/runner/runner_live.h"
+#include "cli/cli_stores.h"
 #include "show/hours.h"
 #include "sys/clock.h"
 #include "sys/file.h"
-
-enum { STORES_MOST = 200 };
-
-typedef struct store_list {
-    const char *paths[STORES_MOST];
-    uint32_t n;
-    stk_arena *arena;
-} store_list;
-
-static void add_path(store_list *list, const char *path)
-{
-    STK_TEXT_AUTO absolute = stk_file_absolute(path);
-    for (uint32_t i = 0; absolute != NULL && i < list->n; i++) {
-        if (strcmp(list->paths[i], absolute) == 0) {
-            return;
-        }
-    }
-    if (absolute != NULL && list->n < STORES_MOST) {
-        list->paths[list->n] = stk_arena_dup(list->arena, absolute);
-        list->n += list->paths[list->n] != NULL;
-    }
-}
-
-/* A store, or a folder with one. */
-static void add_folder(store_list *list, const char *folder)
-{
-    const char *inside = stk_arena_printf(list->arena, "%s/.stoker", folder);
-    if (inside != NULL && access(inside, F_OK) == 0) {
-        add_path(list, inside);
-    } else {
-        add_path(list, folder);
-    }
-}
-
-/* The stores of what runs on this host now. */
-static void add_live(store_list *list)
-{
-    stk_live_task *tasks = NULL;
-    uint32_t n = 0;
-    if (stk_live_tasks(list->arena, &tasks, &n, NULL) < 0) {
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const char *end = strstr(tasks[i].dir, "/runs/");
-        if (end != NULL) {
-            add_path(list, stk_text_or(stk_arena_printf(list->arena, "%.*s",
-                                                        (int)(end - tasks[i].dir), tasks[i].dir),
-                                       ""));
-        }
-    }
-}
 
 static int add_store(const char *path, stk_hours *hours, stk_err *err)
 {
@@ -71,31 +20,31 @@ static int add_store(const char *path, stk_hours *hours, stk_err *err)
     return stk_hours_add(hours, store, err);
 }
 
-/* Stores that are named must be there; of others those that can't be read are told. */
+/* The stores that are named, which must be there; else this folder's, if it has one, and all others
+ * of this host that may be read. */
 static int add_stores(const stk_cli *cli, stk_hours *hours, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    store_list list = {.arena = arena};
-    uint32_t n_named = (uint32_t)stk_cli_n_args(cli);
+    stk_cli_stores stores = {.arena = arena};
     STK_TEXT_AUTO own = NULL;
-    for (uint32_t i = 0; i < n_named; i++) {
-        add_folder(&list, stk_cli_arg(cli, (int)i));
+    for (int i = 0; i < stk_cli_n_args(cli); i++) {
+        stk_cli_stores_add_folder(&stores, stk_cli_arg(cli, i));
     }
-    n_named = list.n;
+    uint32_t n_named = stores.n;
     if (n_named == 0) {
         STK_TRY(stk_store_find(".", STK_STORE_READONLY, &own, err));
-        add_path(&list, own);
-        n_named = list.n;
-        add_live(&list);
+        stk_cli_stores_add(&stores, own);
+        stk_cli_stores_add_all(&stores);
+        n_named = stk_file_exists(own) || stores.n == 1;
     }
-    for (uint32_t i = 0; i < list.n; i++) {
+    for (uint32_t i = 0; i < stores.n; i++) {
         stk_err why = {0};
-        int rc = add_store(list.paths[i], hours, &why);
+        int rc = add_store(stores.paths[i], hours, &why);
         if (rc < 0 && i < n_named) {
             *err = why;
             return rc;
         }
-        if (rc < 0) {
+        if (rc < 0 && rc != STK_E_NOT_FOUND) {
             (void)fprintf(stderr, "stoker: left out: %s\n", why.text);
         }
     }
@@ -137,8 +86,9 @@ const stk_command stk_cmd_devices = {
     .text = "By day, user, pipeline, kind of device and store, with the energy where devices tell "
             "it. A share of a device counts as its part of the memory; a task over midnight counts "
             "on both days. Wasted is what was held without being busy. STORE is a store's folder "
-            "or one that has a .stoker; without it, the store of this folder and those of the "
-            "tasks that run on this host now. 'stoker gpus' shows the devices at this moment.",
+            "or one that has a .stoker; without it, all stores of this host in which you have run "
+            "something, those in folders that you trust ('stoker trust'), and those of the tasks "
+            "that run now. 'stoker gpus' shows the devices at this moment.",
     .options = options,
     .max_args = -1,
     .run = run_devices};

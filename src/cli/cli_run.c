@@ -88,6 +88,7 @@ static const stk_option options_of_run[] = {
     {"python", 0, "EXE", "interpreter for Python files and steps"},
     {"spec", 0, "FILE", "a pipeline document (- for standard input)"},
     {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)", .hidden = true},
+    {"code-fd", 0, "FD", "the texts of the steps' code (for front ends)", .hidden = true},
     {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)", .hidden = true},
     {"in-order", 0, NULL, "one step at a time, in the document's order, if all run on this machine",
      .hidden = true},

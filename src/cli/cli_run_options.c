@@ -52,6 +52,7 @@ stk_cli_run stk_cli_run_plain(const stk_cli *cli)
     return (stk_cli_run){.options = {.policy = STK_POLICY_FIT,
                                      .mode = -1,
                                      .server_fd = -1,
+                                     .code_fd = -1,
                                      .program = stk_cli_program(cli),
                                      .drivers = stk_cli_driver,
                                      .say = say_line},
@@ -111,7 +112,7 @@ static int read_policy(const stk_cli *cli, stk_run_options *ret, stk_err *err)
 
 int stk_cli_run_options(const stk_cli *cli, stk_cli_run *how, stk_err *err)
 {
-    int64_t workers = 0, server = -1, front = -1;
+    int64_t workers = 0, server = -1, front = -1, code = -1;
     *how = stk_cli_run_plain(cli);
     stk_run_options *ret = &how->options;
     ret->use_cache = !stk_cli_flag(cli, "no-cache");
@@ -130,9 +131,11 @@ int stk_cli_run_options(const stk_cli *cli, stk_cli_run *how, stk_err *err)
     STK_TRY(stk_cli_number(cli, "max-workers", 1, STK_LIMIT_WORKERS, &workers, err));
     STK_TRY(stk_cli_number(cli, "forkserver-fd", 0, 1 << 20, &server, err));
     STK_TRY(stk_cli_number(cli, "front-fd", 0, 1 << 20, &front, err));
+    STK_TRY(stk_cli_number(cli, "code-fd", 0, 1 << 20, &code, err));
     ret->max_workers = (uint32_t)workers;
     ret->in_order = stk_cli_flag(cli, "in-order");
     ret->server_fd = (int)server;
+    ret->code_fd = (int)code;
     how->front_fd = (int)front;
     return 0;
 }

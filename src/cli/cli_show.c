@@ -4,6 +4,7 @@
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
 #include "run/run_shared.h"
+#include "show/code.h"
 #include "show/show_json.h"
 
 /* A run whose engine here has ended may go on at another machine, which only the share knows. */
@@ -21,11 +22,27 @@ static int find_taker(stk_cli_read *read, stk_err *err)
     return stk_view_set_taker(read->view, who, stack, err);
 }
 
+static int show_code(const stk_cli *cli, const stk_cli_read *read, stk_buf *out, stk_err *err)
+{
+    if (!read->has_step) {
+        stk_err_set(err, STK_E_USAGE, "--code shows the code of one step");
+        stk_err_hint(err, "name it: stoker show %s/STEP --code", stk_view_get_run(read->view)->id);
+        return err->code;
+    }
+    if (stk_cli_json(cli)) {
+        return stk_code_json(read->view, read->i_step, out, err);
+    }
+    return stk_code_text(read->view, read->i_step, &read->style, out, err);
+}
+
 static int run_show(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     STK_CLI_READ_AUTO read = {0};
     STK_TRY(stk_cli_read_open(cli, 0, &read, err));
     STK_TRY(find_taker(&read, err));
+    if (stk_cli_flag(cli, "code")) {
+        return show_code(cli, &read, out, err);
+    }
     bool grows = stk_view_grows(read.view), json = stk_cli_json(cli);
     if (json && grows && read.has_step) {
         return stk_show_json_step(read.view, read.i_step, read.has_task ? read.task : UINT32_MAX,
@@ -48,6 +65,7 @@ static int run_show(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options_of_show[] = {
     {"refs", 0, NULL, "--json of a growing run's step: artifacts as numbers in one list, \"refs\""},
+    {"code", 0, NULL, "the text of the step: its function and what it uses, or its command"},
     STK_CLI_SHARED_OPTIONS,
     {NULL}};
 

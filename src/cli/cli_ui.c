@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_open.h"
+#include "cli/cli_stores.h"
 #include "sys/file.h"
 #include "ui/ui.h"
 
@@ -27,7 +28,30 @@ static int read_values(const stk_cli *cli, const char *name, stk_arena *arena, c
     return 0;
 }
 
-/* The stores that --store names, else the one that belongs to this folder. */
+static uint32_t find_others(stk_arena *arena, const char ***paths, uint32_t n)
+{
+    stk_cli_stores stores = {.arena = arena};
+    if (stk_file_exists((*paths)[0])) {
+        return n;
+    }
+    stk_cli_stores_add_all(&stores);
+    const char **found = stk_arena_array(arena, (size_t)stores.n + 1, sizeof *found);
+    uint32_t n_found = 0;
+    for (uint32_t i = 0; found != NULL && i < stores.n; i++) {
+        STK_STORE_AUTO store = NULL;
+        if (stk_store_open(stores.paths[i], STK_STORE_READONLY, &store, NULL) == 0) {
+            found[n_found++] = stores.paths[i];
+        }
+    }
+    if (n_found == 0) {
+        return n; /* its absence is told */
+    }
+    *paths = found;
+    return n_found;
+}
+
+/* The stores that --store names, else the one that belongs to this folder; if there is none yet,
+ * all of this host that can be opened. */
 static int find_stores(const stk_cli *cli, stk_arena *arena, stk_ui_options *options, stk_err *err)
 {
     const char **paths = NULL;
@@ -37,6 +61,7 @@ static int find_stores(const stk_cli *cli, stk_arena *arena, stk_ui_options *opt
         STK_TEXT_AUTO path = NULL;
         STK_TRY(stk_store_find(".", 0, &path, err));
         paths[n++] = stk_arena_dup(arena, path);
+        n = find_others(arena, &paths, n);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (strstr(paths[i], "://") != NULL) {
@@ -128,7 +153,8 @@ static const stk_option options[] = {
     {"open", 0, NULL, "show it in the browser ($BROWSER, else xdg-open)"},
     {"store", 0, "STORE",
      "a store to show: a folder, or one that machines share, also s3://bucket/prefix and "
-     "ssh://host/folder (may be given several times; default: this folder's)",
+     "ssh://host/folder (may be given several times; default: this folder's, or, where it has none, "
+     "all of yours on this host)",
      true},
     {"prefix", 0, "PATH", "all paths begin with it, as behind a proxy: /user/me/proxy"},
     {"host", 0, "NAME",

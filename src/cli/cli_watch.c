@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/cli_front.h"
 #include "cli/cli_read.h"
+#include "cli/cli_stores.h"
 #include "show/show_text.h"
 #include "sys/file.h"
 
@@ -29,6 +30,7 @@ static void on_store(void *arg, const char *path, const char *beyond)
 {
     const stk_cli_watcher *w = arg;
     STK_TEXT_AUTO here = stk_file_absolute(".stoker");
+    stk_cli_stores_note(path);
     if (w->how->quiet || stk_cli_json(w->cli) || here == NULL) {
         return;
     }

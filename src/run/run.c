@@ -324,6 +324,7 @@ static int open_exec(stk_run *e, stk_err *err)
                               .policy = e->p.policy,
                               .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->p.spec),
                               .max_workers = stk_run_n_workers(o, e->p.elsewhere.n > 0),
+                              .code_fd = o->code_fd,
                               .in_order = stk_run_in_order(o, e->p.elsewhere.n > 0),
                               .idle_read_ms = stk_run_idle_read_ms(),
                               .signal_fd = e->config.signal_fd,

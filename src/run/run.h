@@ -49,6 +49,7 @@ typedef struct stk_run_options {
     const char *clone, *clone_until;
     bool clone_only;         /* and stops there */
     int server_fd;           /* fork server, or -1 */
+    int code_fd;             /* of the document of the steps' code (exec.h), or -1 */
     const char *program;     /* path of this program, which containers get with the Python front */
     const char *share;       /* instead of the stores of all stacks, or NULL */
     stk_driver_find drivers; /* finds drivers of remote engines; NULL: steps run here only */

@@ -316,6 +316,21 @@ int stk_compare_make(const stk_compare_ask *ask, stk_compare **ret, stk_err *err
     return 0;
 }
 
+bool stk_compare_tells(const stk_compare *c, uint32_t i_source, uint32_t k)
+{
+    const char *const *own = c->sources[i_source].texts;
+    if (own[0] == NULL || own[k] == NULL || strcmp(own[0], own[k]) == 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < i_source; i++) {
+        const char *const *other = c->sources[i].texts;
+        if (stk_text_same(own[0], other[0]) && stk_text_same(own[k], other[k])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void stk_compare_free(stk_compare *c)
 {
     if (c == NULL) {

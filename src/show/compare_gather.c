@@ -7,11 +7,10 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "show/code.h"
 #include "show/compare_private.h"
 #include "show/show_devices.h"
-#include "show/show_html_private.h"
 #include "show/show_private.h"
-#include "show/show_task_card.h"
 
 enum { TASKS_MAX = 200, SHORT = 12, VALUE_MAX = 120, SOURCE_MAX = 1 << 18 };
 
@@ -21,6 +20,7 @@ typedef struct gathering {
     uint32_t run;
     const stk_view *view;
     stk_arena *scratch;
+    const stk_json *code; /* stk_code_read */
     const char *label;
     stk_err *err;
 } gathering;
@@ -152,24 +152,24 @@ static int put_code(const gathering *g, const stk_step *step)
     return 0;
 }
 
-static int put_source(const gathering *g, const char *text)
+static int put_source(const gathering *g, const char *name, const char *text)
 {
     stk_compare *c = g->c;
     uint64_t i = c->n_sources;
     if (text == NULL || strlen(text) > SOURCE_MAX) {
         return 0;
     }
-    if (!stk_map_get(&c->source_by_name, g->label, &i)) {
+    if (!stk_map_get(&c->source_by_name, name, &i)) {
         stk_compare_source *all =
             stk_arena_grow(c->arena, c->sources, c->n_sources, sizeof *all, &c->cap_sources);
-        const char *name = stk_arena_dup(c->arena, g->label);
-        if (all == NULL || name == NULL) {
+        const char *own = stk_arena_dup(c->arena, name);
+        if (all == NULL || own == NULL) {
             return STK_E_NOMEM;
         }
         c->sources = all;
         all[i] = (stk_compare_source){
-            name, (const char **)stk_arena_array(c->arena, c->ask->n, sizeof(char *))};
-        if (all[i].texts == NULL || stk_map_put(&c->source_by_name, name, i) < 0) {
+            own, (const char **)stk_arena_array(c->arena, c->ask->n, sizeof(char *))};
+        if (all[i].texts == NULL || stk_map_put(&c->source_by_name, own, i) < 0) {
             return STK_E_NOMEM;
         }
         c->n_sources++;
@@ -178,29 +178,30 @@ static int put_source(const gathering *g, const char *text)
     return 0;
 }
 
-/* The command, or the source that the step's card keeps. */
-static int put_text_of_step(const gathering *g, uint32_t i_task, const stk_step *step)
+/* The command, or the code that the record has of a Python step: each module is a source of its
+ * own, which steps share. */
+static int put_text_of_step(const gathering *g, const stk_step *step)
 {
     STK_BUF_AUTO words = STK_BUF_INIT(SOURCE_MAX);
-    bool is_shell = step->n_argv == 3 && strcmp(step->argv[1], "-c") == 0;
-    for (uint32_t i = is_shell ? 2 : 0; i < step->n_argv; i++) {
-        stk_buf_separate(&words, " ");
-        stk_buf_text(&words, step->argv[i]);
+    stk_code_command(step, &words);
+    if (words.len > 0) {
+        return put_source(g, g->label, words.data);
+    }
+    uint32_t n = stk_code_n(g->code, step->name);
+    for (uint32_t i = 0; i < n; i++) {
+        stk_code_part part = stk_code_get(g->code, step->name, i);
+        if (!part.is_module) {
+            stk_buf_text(&words, stk_text_when(words.len > 0, "\n"));
+            stk_buf_text(&words, part.text);
+        }
     }
     if (words.len > 0) {
-        return put_source(g, words.data);
-    }
-    stk_task_card *cards = NULL;
-    uint32_t n = 0;
-    if (stk_task_cards(g->view, i_task, -1, g->scratch, &cards, &n, NULL) < 0) {
-        return 0;
+        STK_TRY(put_source(g, g->label, words.data));
     }
     for (uint32_t i = 0; i < n; i++) {
-        const stk_json *card =
-            cards[i].html == NULL ? stk_show_read_card(cards[i].path, g->scratch) : NULL;
-        const char *code = stk_json_get_text(card, "code");
-        if (code != NULL) {
-            return put_source(g, code);
+        stk_code_part part = stk_code_get(g->code, step->name, i);
+        if (part.is_module) {
+            STK_TRY(put_source(g, part.name, part.text));
         }
     }
     return 0;
@@ -357,6 +358,9 @@ static int put_environment(const gathering *g)
     STK_TRY(stk_compare_set(g->c, STK_PART_ENVIRONMENT, "policy", g->run, run->policy, NULL));
     STK_TRY(stk_compare_set(g->c, STK_PART_ENVIRONMENT, "mode", g->run, run->mode, NULL));
     STK_TRY(put_member(g, "commit", stk_json_get(origin, "commit")));
+    if (stk_json_n_items(stk_json_get(origin, "dirty")) > 0) {
+        STK_TRY(put_member(g, "not committed", stk_json_get(origin, "dirty")));
+    }
     const char *file = stk_json_get_text(origin, "file");
     const char *digest = stk_json_get_text(origin, "code");
     STK_TRY(stk_compare_set(g->c, STK_PART_CODE, "file", g->run, file, NULL));
@@ -380,7 +384,7 @@ static int gather_task(gathering *g, uint32_t i_task)
     STK_TRY(put_task_state(g, task, &d));
     if (task->step != NULL) {
         STK_TRY(put_code(g, task->step));
-        STK_TRY(put_text_of_step(g, i_task, task->step));
+        STK_TRY(put_text_of_step(g, task->step));
         STK_TRY(put_step_variables(g, task->step));
     }
     STK_TRY(put_fact(g, STK_PART_ENVIRONMENT, "image", d.image));
@@ -394,7 +398,9 @@ static int gather_wide_step(gathering *g, uint32_t i_step)
 {
     const stk_view_step *step = stk_view_get_step(g->view, i_step);
     int64_t ms = stk_show_took_ms(step->started_ms, step->ended_ms, g->c->ask->now_ms);
-    g->label = stk_spec_step(stk_view_spec(g->view), i_step)->name;
+    const stk_step *spec_step = stk_spec_step(stk_view_spec(g->view), i_step);
+    g->label = spec_step->name;
+    STK_TRY(put_text_of_step(g, spec_step));
     return put_step_state(g, stk_state_word(stk_view_worst(step)), ms, step->n_extra, step->n);
 }
 
@@ -404,6 +410,7 @@ int stk_compare_gather(stk_compare *c, uint32_t i_run, stk_err *err)
     gathering g = {
         .c = c, .run = i_run, .view = c->ask->views[i_run], .scratch = scratch, .err = err};
     STK_TRY(stk_err_if_null(scratch, err));
+    g.code = stk_code_read(g.view, c->arena);
     int rc = put_environment(&g);
     uint32_t n = MIN(stk_view_n_tasks(g.view), TASKS_MAX);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {

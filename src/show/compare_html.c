@@ -358,17 +358,16 @@ static int put_diffs(const sheet_of_runs *s)
     const stk_compare *c = s->c;
     STK_BUF_AUTO diffs = STK_BUF_INIT(MAX_CARD_BYTES);
     for (uint32_t i = 0; i < c->n_sources; i++) {
-        const char *first = c->sources[i].texts[0];
+        const char *const *texts = c->sources[i].texts;
         for (uint32_t k = 1; k < MIN(c->ask->n, DIFFS); k++) {
-            const char *other = c->sources[i].texts[k];
-            if (first == NULL || other == NULL || strcmp(first, other) == 0) {
+            if (!stk_compare_tells(c, i, k)) {
                 continue;
             }
             stk_html_put(&diffs,
                          "<p class=\"curve-name\">%s <span class=\"dim\">%s to %s</span></p><pre "
                          "class=\"diff\">",
                          c->sources[i].name, c->ask->runs[0].row->id, c->ask->runs[k].row->id);
-            STK_TRY(stk_lines_diff(first, other, put_source_line, &diffs, s->err));
+            STK_TRY(stk_lines_diff(texts[0], texts[k], put_source_line, &diffs, s->err));
             stk_buf_text(&diffs, "</pre>\n");
         }
     }

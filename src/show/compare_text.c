@@ -175,17 +175,16 @@ static int put_sources(const text_table *t, stk_err *err)
     const stk_compare *c = t->c;
     text_diff d = {t->style, t->out};
     for (uint32_t i = 0; i < c->n_sources; i++) {
-        const char *first = c->sources[i].texts[0];
+        const char *const *texts = c->sources[i].texts;
         for (uint32_t k = 1; k < MIN(c->ask->n, DIFFED); k++) {
-            const char *other = c->sources[i].texts[k];
-            if (first == NULL || other == NULL || strcmp(first, other) == 0) {
+            if (!stk_compare_tells(c, i, k)) {
                 continue;
             }
             stk_text_ink(t->out, t->style, STK_INK_BOLD, "Code of ");
             stk_text_safe(t->out, c->sources[i].name, "");
             stk_buf_printf(t->out, ", %s to %s\n", c->ask->runs[0].row->id,
                            c->ask->runs[k].row->id);
-            STK_TRY(stk_lines_diff(first, other, put_diff_line, &d, err));
+            STK_TRY(stk_lines_diff(texts[0], texts[k], put_diff_line, &d, err));
         }
     }
     return 0;

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
@@ -9,6 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "store/metrics/metrics.h"
+#include "sys/dir.h"
 
 enum { ORIGINS = 1000, BARS = 24, VALUE = 12, STEP_WIDTH = 20, NAME_WIDTH = 20, N_WIDTH = 10 };
 
@@ -55,31 +57,29 @@ static int add_outputs(stk_store *store, const stk_view_details *d, stk_metrics 
     return 0;
 }
 
-/* A cached task has those of the task that made its result. */
-static int add_origin(stk_store *store, const stk_view_details *cached, const char *name,
-                      stk_metrics *metrics, stk_arena *arena, stk_err *err)
+const char *stk_metrics_origin(const stk_view *view, uint32_t i_task, const stk_view_details *d,
+                               uint32_t *ret_attempt, stk_arena *arena)
 {
-    STK_VIEW_AUTO view = NULL;
-    uint32_t i_task = 0;
-    stk_view_details d;
-    int rc = stk_view_load(store, cached->cached_from, &view, err);
-    if (rc == STK_E_NOT_FOUND) {
-        return 0;
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    const char *store = stk_view_get_run(view)->store;
+    int64_t id = d->from_task >= 0 ? d->from_task + 1 : task->id;
+    STK_DIR_AUTO attempts = {0};
+    *ret_attempt = 0;
+    if (d->cached_from == NULL || store == NULL) {
+        return NULL;
     }
-    STK_TRY(rc);
-    if (cached->from_task >= 0) {
-        i_task = (uint32_t)cached->from_task;
-    } else if (!stk_view_find(view, name, &i_task)) {
-        return 0;
+    const char *folder = stk_arena_printf(arena, "%s/runs/%s/%s/%lld", store, d->cached_from,
+                                          task->name, (long long)id);
+    if (folder == NULL || stk_dir_read_if(folder, &attempts, NULL) < 0) {
+        return NULL;
     }
-    if (i_task >= stk_view_n_tasks(view)) {
-        return 0;
+    for (uint32_t i = 0; i < attempts.n; i++) {
+        const char *name = attempts.items[i].name;
+        if (strspn(name, "0123456789") == strlen(name)) { /* others are checkpoints */
+            *ret_attempt = MAX(*ret_attempt, (uint32_t)strtoul(name, NULL, 10));
+        }
     }
-    STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
-    if (d.dir == NULL) {
-        return 0;
-    }
-    return add_attempts(metrics, d.dir, stk_view_get_task(view, i_task)->attempt, arena, err);
+    return *ret_attempt == 0 ? NULL : stk_arena_printf(arena, "%s/%u", folder, *ret_attempt);
 }
 
 int stk_metrics_of_task(stk_store *store, const stk_view *view, uint32_t i_task,
@@ -91,8 +91,10 @@ int stk_metrics_of_task(stk_store *store, const stk_view *view, uint32_t i_task,
     STK_TRY(stk_view_get_details(view, i_task, arena, &d, err));
     if (d.dir != NULL) {
         STK_TRY(add_attempts(metrics, d.dir, task->attempt, arena, err));
-    } else if (d.cached_from != NULL && store != NULL) {
-        STK_TRY(add_origin(store, &d, task->label, metrics, arena, err));
+    } else {
+        uint32_t n = 0;
+        const char *dir = stk_metrics_origin(view, i_task, &d, &n, arena);
+        STK_TRY(dir == NULL ? 0 : add_attempts(metrics, dir, n, arena, err));
     }
     return add_outputs(store, &d, metrics, arena, err);
 }

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "show/metrics.h"
 #include "store/metrics/metrics.h"
 #include "store/view/view.h"
 
@@ -23,6 +24,7 @@ typedef struct reader {
     uint32_t n, cap;
     bool ranges;             /* of metrics, too */
     const stk_metric *range; /* of the value that is added, or NULL */
+    bool is_earlier;
 } reader;
 
 static const char *shown_text(const stk_json *value, stk_arena *arena)
@@ -87,7 +89,8 @@ static int add(reader *r, const stk_view_task *task, const char *name, const stk
                           .json = stk_json_dump_in(value, r->arena),
                           .number = stk_json_number(value, 0),
                           .is_number = stk_json_is_number(value),
-                          .is_parameter = is_parameter};
+                          .is_parameter = is_parameter,
+                          .is_earlier = r->is_earlier};
     if (r->range != NULL) {
         set_range(r->range, &item);
     }
@@ -160,7 +163,14 @@ static int add_task(reader *r, stk_view *view, uint32_t i)
         return 0; /* many tasks have many values */
     }
     STK_TRY(stk_view_get_details(view, i, scratch, &d, NULL));
-    STK_TRY(add_last_metrics(r, task, d.dir));
+    const char *dir = d.dir;
+    uint32_t attempt = 0;
+    r->is_earlier = dir == NULL && d.cached_from != NULL;
+    if (r->is_earlier) {
+        dir = stk_metrics_origin(view, i, &d, &attempt, scratch);
+    }
+    STK_TRY(add_last_metrics(r, task, dir));
+    r->is_earlier = false;
     STK_TRY(add_members(r, task, d.metadata, false));
     for (uint32_t k = 0; k < d.n_outputs; k++) {
         const stk_json *value = stk_json_read(scratch, d.outputs[k].value);

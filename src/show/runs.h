@@ -21,6 +21,7 @@ typedef struct stk_run_value {
     double min, max;              /* with has_range */
     uint8_t shape[STK_RUN_SHAPE]; /* its curve, thinned; 0 is `min` and 255 is `max` */
     uint8_t n_shape;              /* 0: it has none */
+    bool is_earlier;              /* of a cached step: logged in the run that made its result */
     bool has_range;               /* logged over time, and read with `ranges` */
     bool is_number;
     bool is_parameter;

@@ -53,13 +53,16 @@ static void markdown(stk_buf *out, const stk_json *one, int depth)
     stk_html_markdown(out, stk_text_or(text, ""));
 }
 
-/* A page that a step wrote, in a frame that runs no script; this page's policy holds for it too. */
+void stk_html_frame(stk_buf *out, const char *html)
+{
+    stk_html_put(out, "<iframe sandbox=\"\" title=\"a page of the step\" srcdoc=\"%s\"></iframe>",
+                 html);
+}
+
 static void html(stk_buf *out, const stk_json *one, int depth)
 {
     (void)depth;
-    const char *text = stk_json_get_text(one, "text");
-    stk_html_put(out, "<iframe sandbox=\"\" title=\"a page of the step\" srcdoc=\"%s\"></iframe>",
-                 stk_text_or(text, ""));
+    stk_html_frame(out, stk_text_or(stk_json_get_text(one, "text"), ""));
 }
 
 static void cell(stk_buf *out, const stk_json *value, int depth)

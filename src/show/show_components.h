@@ -11,6 +11,9 @@
 /* `components` is a JSON list. Items that aren't objects are shown as text. */
 void stk_html_components(stk_buf *out, const stk_json *components);
 void stk_html_component(stk_buf *out, const stk_json *one);
+/* A page that a step wrote, in a frame that runs no script; the policy of the page around it holds
+ * for it, too. */
+void stk_html_frame(stk_buf *out, const char *html);
 /* CommonMark with GitHub's tables: `| a | b |`. */
 void stk_html_markdown(stk_buf *out, const char *text);
 /* Python with its keywords, strings, numbers and comments coloured. */

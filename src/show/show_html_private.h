@@ -77,7 +77,7 @@ void stk_html_before_link(const page *p);
 /* A cell with the value of an artifact, if it is short, or with `about`. */
 void stk_html_value(stk_buf *out, const stk_view_ref *ref, const char *about);
 /* A row of the table of artifacts with what can be seen of one: a frame's first rows, a picture, a
- * text. Nothing if its value says it all, or it can't be shown. */
+ * page, a text. Nothing if its value says it all, or it can't be shown. */
 void stk_html_preview(const page *p, stk_buf *out, const stk_view_ref *ref);
 
 /* --- show_html_time.c --- */

@@ -1,5 +1,5 @@
 /* What a card shows of an artifact: the component that its step described, or the artifact itself
- * if it is a picture, a text or JSON. Nothing is unpickled, and pages of HTML are shown as text. */
+ * if it is a picture, a page, a text or JSON. Nothing is unpickled, and pages run nothing. */
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "sys/file.h"
 
 enum {
-    MAX_PREVIEW = 8 << 20, /* bytes of a described component, or of a picture */
+    MAX_PREVIEW = 8 << 20, /* bytes of a described component, of a picture, or of a page */
     HEAD_BYTES = 6000,     /* of a text */
     HEAD_LINES = 40,
     SHORT = 80 /* columns of a value that stands in its row */
@@ -225,18 +225,39 @@ static bool put_json_file(stk_buf *out, const char *path, stk_arena *arena)
     return value != NULL && put_json(out, value);
 }
 
+/* In `stoker ui` a page comes by itself, and may be large. */
+static bool put_page(const page *p, stk_buf *out, const char *digest, const char *path)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (p->served) {
+        stk_html_put(out,
+                     "<iframe sandbox=\"\" title=\"a page of the step\" src=\"raw?digest=%s\">"
+                     "</iframe>",
+                     digest);
+        return true;
+    }
+    if (stk_file_read_untrusted(path, MAX_PREVIEW, &text, &len, NULL) < 0) {
+        return put_text_file(out, "html", path);
+    }
+    stk_html_frame(out, text);
+    return true;
+}
+
 static bool put_file(const page *p, stk_buf *out, const stk_view_ref *ref, stk_arena *arena)
 {
     static const struct {
         const char *format;
         bool picture, text;
-    } formats[] = {{"png", true, false},     {"file", true, true}, {"bytes", true, true},
-                   {"text", false, true},    {"csv", false, true}, {"html", false, true},
-                   {"markdown", false, true}};
+    } formats[] = {{"png", true, false},  {"file", true, true}, {"bytes", true, true},
+                   {"text", false, true}, {"csv", false, true}, {"markdown", false, true}};
     const char *format = stk_text_or(ref->format, "");
     const char *path = stk_view_artifact_path(arena, p->run->store, ref->digest);
     if (path == NULL) {
         return false;
+    }
+    if (strcmp(format, "html") == 0) {
+        return put_page(p, out, ref->digest, path);
     }
     if (strcmp(format, "json") == 0) {
         return put_json_file(out, path, arena);

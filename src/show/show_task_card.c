@@ -4,6 +4,7 @@
 #include <sys/param.h>
 
 #include "base/text.h"
+#include "show/code.h"
 #include "show/show_components.h"
 #include "show/show_css.h"
 #include "show/show_html_private.h"
@@ -251,10 +252,21 @@ static int graph(const sheet *s)
 
 static int code(const sheet *s)
 {
-    const char *text = stk_json_get_text(s->card, "code");
-    if (text != NULL) {
-        stk_html_panel_open(s->p.out, "Code of the step");
-        stk_html_python(s->p.out, text);
+    const stk_json *kept = stk_code_read(s->p.view, s->p.arena);
+    uint32_t n = stk_code_n(kept, s->task->name);
+    for (uint32_t i = 0; i < n; i++) {
+        stk_code_part part = stk_code_get(kept, s->task->name, i);
+        if (i == 0) {
+            stk_html_panel_open(s->p.out, "Code of the step");
+        }
+        stk_html_put(s->p.out, "<details%s><summary><code>%s</code> ",
+                     stk_text_when(!part.is_module, " open"), part.name);
+        stk_html_put(s->p.out, "<span class=\"dim\">%s</span></summary>",
+                     stk_text_or(part.file, "a notebook's cell"));
+        stk_html_python(s->p.out, part.text);
+        stk_buf_text(s->p.out, "</details>\n");
+    }
+    if (n > 0) {
         stk_html_panel_close(s->p.out);
     }
     return 0;

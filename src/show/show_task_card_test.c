@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/testing.h"
+#include "base/text.h"
 #include "host/runner/runner_samples.h"
 #include "show/show_task_card.h"
 #include "show/show_testing.h"
@@ -39,6 +40,28 @@ static void put(const folder *f, const char *name, const char *text)
     assert_int_equal(stk_file_write(path.data, text, strlen(text), 0644, &err), 0);
 }
 
+/* The record's document of the steps' code. */
+static void keep_code(folder *f)
+{
+    static const char json[] =
+        "{\"stoker\":1,\"steps\":{\"work\":[0,7,-1,1]},\"parts\":[{\"name\":\"function\","
+        "\"file\":\"<f>.py\",\"text\":\"def f(): '<b>'\"},{\"name\":\"module "
+        "<u>\",\"text\":\"x\"}]}";
+    stk_err err = {0};
+    STK_BUF_AUTO path = STK_BUF_INIT(4096), data = STK_BUF_INIT(4096);
+    stk_buf_printf(&path, "%s/artifacts/aa", f->store);
+    stk_buf_text(&data, "{\"code\":\"");
+    assert_int_equal(stk_file_mkdirs(path.data, 0755, &err), 0);
+    stk_buf_char(&path, '/');
+    for (int i = 0; i < STK_DIGEST_HEX; i++) {
+        stk_buf_char(&data, 'a');
+        stk_buf_text(&path, stk_text_when(i > 1, "a"));
+    }
+    stk_buf_text(&data, "\"}");
+    assert_int_equal(stk_file_write(path.data, json, strlen(json), 0644, &err), 0);
+    stk_case_feed(&f->c, STK_EV_RUN_STARTED, UINT32_MAX, 0, 5, data.data);
+}
+
 static int page(const folder *f, const char *id, stk_buf *out, stk_err *err)
 {
     const stk_task_card_options options = {.rank = -1, .id = id};
@@ -61,9 +84,10 @@ static void test_page(void **state)
     assert_int_equal(page(&f, "none", &out, &err), STK_E_NOT_FOUND);
     assert_non_null(strstr(err.text, "task work/2 has no card 'none'"));
 
+    keep_code(&f);
     put(&f, "default.json",
-        "{\"stoker\":1,\"type\":\"default\",\"id\":null,\"title\":null,\"code\":\"def f(): pass\","
-        "\"previews\":{\"part\":\"<script>p</script>\"},"
+        "{\"stoker\":1,\"type\":\"default\",\"id\":null,\"title\":null,\"previews\":{\"part\":\"<"
+        "script>p</script>\"},"
         "\"components\":[{\"kind\":\"markdown\",\"text\":\"# Hello\"}]}");
     put(&f, "b.json",
         "{\"stoker\":1,\"type\":\"blank\",\"id\":\"b\",\"title\":\"<script>t\","
@@ -76,8 +100,13 @@ static void test_page(void **state)
     assert_int_equal(page(&f, NULL, &out, &err), 0);
     stk_case_well_formed(out.data);
     assert_null(strstr(out.data, "://"));
-    static const char *const words[] = {"<h1>Hello</h1>", "<h2>Code of the step</h2>",
-                                        "&lt;script&gt;p&lt;/script&gt;", "<h2>Graph</h2>",
+    static const char *const words[] = {"<h1>Hello</h1>",
+                                        "<h2>Code of the step</h2>",
+                                        "<code>function</code>",
+                                        "&lt;f&gt;.py",
+                                        "&lt;b&gt;",
+                                        "&lt;script&gt;p&lt;/script&gt;",
+                                        "<h2>Graph</h2>",
                                         "img-src data:; style-src"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strstr(out.data, words[i]) == NULL) {

@@ -435,16 +435,26 @@ char *stk_file_below(const char *folder, const char *path)
     return *path == '/' ? strdup(path) : stk_file_join(stk_text_or(folder, "."), path);
 }
 
-char *stk_file_cache(const char *name)
+static char *file_of_user(const char *variable, const char *otherwise, const char *name)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache != NULL && *cache == '/') {
-        return stk_file_printf("%s/stoker/%s", cache, name);
+    const char *folder = getenv(variable), *home = getenv("HOME");
+    if (folder != NULL && *folder == '/') {
+        return stk_file_printf("%s/stoker/%s", folder, name);
     }
     if (home == NULL || *home != '/') {
         return NULL;
     }
-    return stk_file_printf("%s/.cache/stoker/%s", home, name);
+    return stk_file_printf("%s/%s/stoker/%s", home, otherwise, name);
+}
+
+char *stk_file_cache(const char *name)
+{
+    return file_of_user("XDG_CACHE_HOME", ".cache", name);
+}
+
+char *stk_file_state(const char *name)
+{
+    return file_of_user("XDG_STATE_HOME", ".local/state", name);
 }
 
 char *stk_file_absolute(const char *path)

@@ -50,6 +50,8 @@ char *stk_file_below(const char *folder, const char *path);
 /* malloc'd path of a folder of ours in the user's cache ($XDG_CACHE_HOME or ~/.cache), which need
  * not exist; NULL: the user has none. */
 char *stk_file_cache(const char *name);
+/* The same of what lasts ($XDG_STATE_HOME or ~/.local/state). */
+char *stk_file_state(const char *name);
 char *stk_file_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* malloc'd */
 /* `mode` with execute permission only if `like` has it: 0755 or 0644, say. */
 static inline mode_t stk_file_mode(mode_t like, mode_t mode)

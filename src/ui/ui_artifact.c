@@ -92,23 +92,11 @@ static int find_ref(ui_request *r, const ui_use *uses, uint32_t n, stk_view_ref 
             if (stk_text_same(d.outputs[k].digest, ret->digest)) {
                 stk_ui_share_put_artifact(r, &d.outputs[k]);
                 STK_TRY(stk_html_artifact_served(&d.outputs[k], r->at->path, &r->out, err));
-                ret->format = stk_arena_dup(r->arena, d.outputs[k].format);
                 return 0;
             }
         }
     }
     return 0;
-}
-
-static void put_html_frame(ui_request *r, const stk_view_ref *ref)
-{
-    if (ref->format != NULL && strcmp(ref->format, "html") == 0) {
-        stk_html_put(&r->out,
-                     "<section class=\"panel\"><h2>The page</h2><iframe class=\"frame\" "
-                     "sandbox=\"\" title=\"the artifact\" src=\"raw?digest=%s\"></iframe>"
-                     "</section>\n",
-                     ref->digest);
-    }
 }
 
 static int need_digest(ui_request *r, const char **ret, stk_err *err)
@@ -144,7 +132,6 @@ int stk_ui_page_artifact(ui_request *r, stk_err *err)
         stk_buf_printf(&r->out, "<p class=\"dim\">%u runs are still to be searched.</p>\n", left);
     }
     STK_TRY(find_ref(r, uses, n, &ref, err));
-    put_html_frame(r, &ref);
     stk_html_panel_open(&r->out, "Made and used");
     stk_buf_text(&r->out, "<div class=\"scroll\"><table><thead><tr><td></td><th>task</th>"
                           "<th>pipeline</th><th>run</th><th>started</th></tr></thead><tbody>\n");

@@ -53,9 +53,9 @@ static void put_document_head(ui_request *r, stk_buf *out, const char *nonce)
                  "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
                  "<title>%s · stoker</title>\n"
                  "<link rel=\"icon\" href=\"data:,\"/>\n"
-                 "<link rel=\"stylesheet\" href=\"ui.css?" STK_VERSION "\" nonce=\"%s\"/>\n"
+                 "<link rel=\"stylesheet\" href=\"ui.css?" STK_VERSION "\"/>\n"
                  "<script src=\"ui.js?" STK_VERSION "\" nonce=\"%s\" defer=\"\"></script></head>\n",
-                 stk_text_or(r->title, "stoker"), nonce, nonce);
+                 stk_text_or(r->title, "stoker"), nonce);
     if (r->change.len > 0) {
         stk_html_put(out, "<body data-change=\"change?%s\">\n", r->change.data);
     } else {
@@ -103,18 +103,18 @@ static void set_header(const ui_request *r, const char *name, const char *value)
     (void)evhttp_add_header(evhttp_request_get_output_headers(r->http), name, value);
 }
 
-/* What every answer says; `nonce` NULL: it isn't framed. */
+/* What every answer says. The frames of what steps wrote (srcdoc) have the page's policy, so inline
+ * styles are allowed; `nonce` NULL: it isn't framed. */
 static void set_headers(const ui_request *r, const char *nonce)
 {
     char policy[700];
     const char *csp = stk_text_or(r->csp, "default-src 'none'; frame-ancestors 'self'; sandbox");
     if (nonce != NULL) {
         (void)snprintf(policy, sizeof policy,
-                       "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; "
-                       "style-src-attr 'unsafe-inline'; img-src data:; connect-src 'self'; "
-                       "frame-src 'self'; form-action 'self'; base-uri 'none'; "
-                       "frame-ancestors 'self'",
-                       nonce, nonce);
+                       "default-src 'none'; script-src 'nonce-%s'; style-src 'self' "
+                       "'unsafe-inline'; img-src data:; connect-src 'self'; frame-src 'self'; "
+                       "form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+                       nonce);
         csp = policy;
     }
     set_header(r, "Content-Security-Policy", csp);

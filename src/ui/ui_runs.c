@@ -225,6 +225,8 @@ static void put_value_cell(ui_request *r, const stk_run_values *run, const char 
     if (value.n_shape > 1) {
         put_shape(&r->out, &value);
     }
+    stk_buf_text(&r->out, stk_text_when(value.is_earlier, "<br/><span class=\"dim range\">of an "
+                                                          "earlier run</span>"));
     stk_buf_text(&r->out, "</td>");
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,32 @@ def test_page(held: Cli, words: tuple[str, ...]) -> None:
     with browser() as chromium:
         assert chromium.faults(path) == {}
         assert chromium.asked == []
+
+
+def test_all_stores_of_the_host(tmp_path: Path) -> None:
+    """Each store in which something ran counts, wherever one asks, until it is gone."""
+    state = str(tmp_path / "state")
+    ran = [Cli(tmp_path / name) for name in ("one", "two")]
+    for cli in ran:
+        cli.folder.mkdir()
+        cli.devices("GPU-a", model="H100")
+        cli.env["XDG_STATE_HOME"] = state
+        hold(cli, 1 << 20, resources={"gpu_count": 1})
+    (tmp_path / "else").mkdir()
+    other = Cli(tmp_path / "else")
+    noted = tmp_path / "state/stoker/stores"
+    assert len(list(noted.iterdir())) == 2
+    (noted / "junk").symlink_to(tmp_path / "nothing")
+
+    def stores() -> list[str]:
+        """Those of this test; other tests may run something now, too."""
+        asked = other("devices", "--json", XDG_STATE_HOME=state)
+        assert asked.code == 0
+        found = (one["store"] for one in json.loads(asked.out)["stores"])
+        return sorted(one for one in found if one.startswith(str(tmp_path)))
+
+    assert stores() == sorted(str(cli.store) for cli in ran)
+    shutil.rmtree(ran[0].folder)
+    assert stores() == [str(ran[1].store)] and len(list(noted.iterdir())) == 1
+    alone = json.loads(other("devices", "--json", str(ran[1].store)).out)
+    assert [one["store"] for one in alone["stores"]] == [str(ran[1].store)]

@@ -96,6 +96,7 @@ class Cli:
             "STOKER_STORE": str(self.store),
             "STOKER_LEASE_DIR": str(folder / "leases"),
             "STOKER_ACCEL": "none",
+            "XDG_STATE_HOME": str(folder / "state"),
             "PYTHONPATH": str(ROOT / "python"),
         }
         self.children: list[subprocess.Popen[str]] = []

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# where stores of tests are noted: not in the state of who runs them
+os.environ.setdefault("XDG_STATE_HOME", str(ROOT / "build/tests-state"))
 
 
 def find_binary() -> Path:

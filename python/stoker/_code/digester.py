@@ -31,6 +31,7 @@ from .._definition.step import StepDefinition
 from .._worker.frameworks import BUILT_ON, NAMES
 from .bytecode import code_text, hash_of
 from .modules import Modules
+from .texts import Piece, module_piece, pieces_at_home
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _MAX_DEPTH = 60
@@ -69,6 +70,15 @@ class Digester:
         tops = {name.partition(".")[0] for name in self._walk(func, annotations).named}
         return [n for n in NAMES if n in tops or any(BUILT_ON.get(top) == n for top in tops)]
 
+    def pieces(
+        self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]] = None
+    ) -> List[Piece]:
+        """The texts of the same parts, as far as there are any."""
+        walk = self._walk(func, annotations)
+        named = sorted(part[7:] for part in walk.parts if part.startswith("module "))
+        modules = (module_piece(name, self._modules.source(name)) for name in named)
+        return [*pieces_at_home(walk.objects), *modules]
+
     def _walk(self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]]) -> _Walk:
         known = self._walked.get(id(func))
         if known is None:
@@ -84,6 +94,7 @@ class _Walk:
     def __init__(self, modules: Modules) -> None:
         self.modules = modules
         self.parts: Dict[str, str] = {}
+        self.objects: Dict[str, Any] = {}  # of parts at home; of a constant its name
         self.named: Set[str] = set()  # modules that the code names, and those that they import
         self.work: List[types.FunctionType] = []
         self.seen: Set[int] = set()
@@ -104,6 +115,7 @@ class _Walk:
             self.main_globals = root.__globals__
             self.seen.add(id(root))
             self.parts["function"] = self._function(root, 0)
+            self.objects["function"] = root
             self.work.append(root)
         if annotations:
             texts = (f"{name}: {self._annotation(a)}" for name, a in annotations.items())
@@ -154,6 +166,7 @@ class _Walk:
         elif isinstance(value, (types.BuiltinFunctionType, types.BuiltinMethodType)):
             self._module(getattr(value, "__module__", None) or "builtins")
         else:
+            self.objects[f"constant '{name}'"] = name
             self._add(f"constant '{name}'", value)
 
     def _foreign_reference(self, module: str, kind: str, name: str, value: Any) -> None:
@@ -225,6 +238,7 @@ class _Walk:
         while label in self.parts and self.parts[label] != digest:
             label += "+"
         self.parts[label] = digest
+        self.objects[label] = function
         self.work.append(function)
 
     def _class(self, cls: type) -> None:
@@ -233,6 +247,7 @@ class _Walk:
         self.seen.add(id(cls))
         self.keep.append(cls)
         if cls.__module__ == self.home:
+            self.objects[f"class '{cls.__qualname__}'"] = cls
             self._add(f"class '{cls.__qualname__}'", _Body(cls))
         else:
             self._module(cls.__module__)

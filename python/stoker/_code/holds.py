@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, Iterable, Union
-
-from .digester import Digester
+from typing import Any, Callable, Iterable, Iterator, Tuple, Union
 
 # Types of these modules hold numbers and texts; their behaviour doesn't depend on the project's
 # code.
@@ -40,17 +38,14 @@ def is_data(annotation: Any) -> bool:
     return isinstance(origin, type) and is_data(origin)  # numpy.ndarray[shape, dtype]
 
 
-def registered_parts(digester: Digester, annotations: Iterable[Any]) -> Dict[str, str]:
-    """Code of the registered materializers that may write or read values of these types."""
+def registered_code(annotations: Iterable[Any]) -> Iterator[Tuple[str, Callable[..., Any]]]:
+    """Code of the registered materializers that may write or read values of these types, each with
+    the name of its type."""
     custom = sys.modules.get("stoker.materializers._custom")
-    found: Dict[str, str] = {}
     for kind, one in getattr(custom, "by_type", {}).items():
-        if not any(_may_hold(a, kind) for a in annotations):
-            continue
-        for function in [one] if isinstance(one, type) else [one.saver, one.loader]:
-            for part, digest in digester.parts(function).items():
-                found[f"materializer of '{kind.__qualname__}': {part}"] = digest
-    return found
+        if any(_may_hold(a, kind) for a in annotations):
+            for function in [one] if isinstance(one, type) else [one.saver, one.loader]:
+                yield kind.__qualname__, function
 
 
 def _may_hold(annotation: Any, kind: type) -> bool:

@@ -38,6 +38,7 @@ class Modules:
         self._reached: Dict[str, Set[str]] = {}
         self._direct: Dict[str, Dict[str, str]] = {}
         self._imports: Dict[str, Set[str]] = {}
+        self._sources: Dict[str, bytes] = {}
 
     def parts(self, name: str) -> Dict[str, str]:
         """Parts of a module and of the project modules that it imports, directly or not."""
@@ -73,6 +74,10 @@ class Modules:
             self._look(name)
         return f"module {name}" in self._direct[name]
 
+    def source(self, name: str) -> bytes:
+        """What the file of a project's module has."""
+        return self._sources[name]
+
     def _look(self, name: str) -> None:
         self._direct[name] = {}
         self._imports[name] = set()
@@ -104,6 +109,7 @@ class Modules:
             for name_of, code in _loaded(module):
                 digest.update(f"{name_of}:{code_text(code)}".encode())
         self._direct[name] = {f"module {name}": digest.hexdigest()[:32]}
+        self._sources[name] = source
         self._imports[name] = set(_imports(name, source, module))
 
 

@@ -11,6 +11,7 @@ from .._base.errors import SettingsError
 from .._worker import seeds
 
 if TYPE_CHECKING:
+    from .._code.texts import Record
     from .._definition.entry import Entry
     from .._definition.types import ExternalArtifact
 
@@ -33,6 +34,8 @@ class Compiled(NamedTuple):
     registry: Dict[str, Entry]
     externals: List[External]
     run_name: Optional[str]
+    # the texts of the steps' code (_code/texts.py)
+    code: Optional[Dict[str, Any]] = None
 
 
 def main_file() -> Optional[str]:
@@ -88,6 +91,16 @@ def _files_at_home(path: str) -> Optional[List[str]]:
     from .._code.modules import project_files
 
     return sorted({path, *project_files("__main__")})
+
+
+def code_record(found: Dict[str, Any], record: Record) -> Dict[str, Any]:
+    """The texts of the steps' code; the origin ``found`` gets their commit."""
+    from .commit import commit_of
+
+    document = record.document()
+    files = {part["file"] for part in document["parts"] if "file" in part}
+    found.update(commit_of(os.path.dirname(found.get("file") or "") or found["cwd"], files))
+    return document
 
 
 def _refuse_bytes(what: str, text: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .._base.errors import SettingsError, StepInterfaceError, lenient, warn
 from .._code.digester import Digester
-from .._code.holds import is_data, registered_parts
+from .._code.holds import is_data, registered_code
+from .._code.texts import Piece, Record
 from .._definition.entry import Entry
 from .._definition.gang import check_launch
 from .._definition.graph import Graph, Invocation, literal
@@ -17,7 +18,7 @@ from .._definition.settings import CachePolicy
 from .._definition.step import StepDefinition
 from .._definition.types import ExternalArtifact
 from .._worker.profile import PROFILE_TAG, output_names
-from .compiled import Compiled, External, origin
+from .compiled import Compiled, External, code_record, origin
 
 _SPEC_KEYS = [
     "description",
@@ -82,6 +83,8 @@ class _Emitter:
         self.externals: List[External] = []
         self.scopes: Dict[Tuple[Any, ...], Layer] = {(): {}}
         self.passed: Dict[str, Dict[str, str]] = {}
+        self.record = Record()
+        self.pieces: Dict[int, List[Piece]] = {}
         self.plain: Dict[
             Tuple[int, Tuple[Any, ...]], Tuple[StepDefinition, Layer, Dict[str, Any], Entry]
         ] = {}
@@ -95,7 +98,8 @@ class _Emitter:
         spec["origin"] = origin()
         spec["steps"] = {name: self._step(i) for name, i in self.graph.invocations.items()}
         spec["origin"]["code"] = _digest_of(spec["steps"])
-        return Compiled(spec, self.registry, self.externals, self.run.run_name)
+        code = code_record(spec["origin"], self.record)
+        return Compiled(spec, self.registry, self.externals, self.run.run_name, code)
 
     def _step(self, invocation: Invocation) -> Dict[str, Any]:
         step, patch = invocation.step, self.run.steps.get(invocation.id)
@@ -112,6 +116,7 @@ class _Emitter:
         if invocation.after:
             spec["after"] = invocation.after
         policy = merge(self.top, layer).get("policy")
+        self.record.add(invocation.id, self._pieces(step, policy))
         if policy is not None:
             _apply_policy(spec, policy, inputs)
         return spec
@@ -170,16 +175,21 @@ class _Emitter:
         if policy is not None and not policy.include_step_code:
             code = {"function": "not part of the key (cache_policy)"}
         else:
-            types = _types(step)
-            code = dict(self.digester.parts(step.entrypoint, types))
-            code.update(registered_parts(self.digester, types.values()))
-            for name, cls in step.materializers.items():
-                for part, digest in self.digester.parts(cls).items():
-                    code[f"materializer of '{name}': {part}"] = digest
-        for source in (policy.source_dependencies or ()) if policy is not None else ():
-            for part, digest in self.digester.parts(_source_object(step, source)).items():
-                code[f"{getattr(source, '__qualname__', source)}: {part}"] = digest
+            code = dict(self.digester.parts(step.entrypoint, _types(step)))
+        for name, source in _more_code(step, policy):
+            for part, digest in self.digester.parts(source).items():
+                code[f"{name}: {part}"] = digest
         return code
+
+    def _pieces(self, step: StepDefinition, policy: Optional[CachePolicy]) -> List[Piece]:
+        known = self.pieces.get(id(step))
+        if known is None:
+            known = list(self.digester.pieces(step.entrypoint, _types(step)))
+            for name, source in _more_code(step, policy):
+                more = self.digester.pieces(source)
+                known += [p._replace(name=f"{name}: {p.name}") for p in more]
+            self.pieces[id(step)] = known
+        return known
 
     def _pass_on(
         self, invocation: Invocation, inputs: Mapping[str, Any], spec: Dict[str, Any]
@@ -272,6 +282,19 @@ def spec_settings(layer: Layer) -> Dict[str, Any]:
 def _types(step: StepDefinition) -> Dict[str, Any]:
     outputs = {f"-> {name}": output.type for name, output in step.outputs.items()}
     return {**dict.fromkeys(step.signature.parameters, Any), **step.annotations, **outputs}
+
+
+def _more_code(
+    step: StepDefinition, policy: Optional[CachePolicy]
+) -> Iterator[Tuple[str, Callable[..., Any]]]:
+    """What counts for a step beside its function, with names for people."""
+    if policy is None or policy.include_step_code:
+        for name, one in registered_code(_types(step).values()):
+            yield f"materializer of '{name}'", one
+        for name, one in step.materializers.items():
+            yield f"materializer of '{name}'", one
+    for source in (policy.source_dependencies or ()) if policy is not None else ():
+        yield getattr(source, "__qualname__", str(source)), _source_object(step, source)
 
 
 def _profile_outputs(setting: Any, step: StepDefinition) -> List[str]:

@@ -270,18 +270,24 @@ def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoRet
 
 
 def _spec_fd(compiled: Compiled) -> int:
-    """The spec as an open file without a name."""
-    text = json.dumps(compiled.spec, ensure_ascii=False, allow_nan=False)
-    spec_fd = os.memfd_create("stoker-spec")
-    with open(spec_fd, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as stream:
+    return _document_fd("spec", compiled.spec)
+
+
+def _document_fd(name: str, document: Dict[str, Any]) -> int:
+    """A document as an open file without a name."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    fd = os.memfd_create(f"stoker-{name}")
+    with open(fd, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as stream:
         stream.write(text)
-    os.lseek(spec_fd, 0, os.SEEK_SET)
-    return spec_fd
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def _start(binary: str, arguments: List[str], compiled: Compiled) -> Any:
     """Fork the engine; returns (the front pipe's end, its process id)."""
-    spec_fd = _spec_fd(compiled)
+    documents = {"--spec-fd": _spec_fd(compiled)}
+    if compiled.code is not None:
+        documents["--code-fd"] = _document_fd("code", compiled.code)
     reader, writer = os.pipe()
     facts = server.prepare()
     _flush()  # what the program printed so far comes before what its steps print
@@ -291,13 +297,13 @@ def _start(binary: str, arguments: List[str], compiled: Compiled) -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
-            _become_engine(binary, arguments, compiled, facts, spec_fd, reader, writer)
+            _become_engine(binary, arguments, compiled, facts, documents, reader, writer)
     except BaseException:
         os.close(reader)
         raise
     finally:
-        os.close(writer)
-        os.close(spec_fd)
+        for fd in (writer, *documents.values()):
+            os.close(fd)
     return reader, pid
 
 
@@ -314,7 +320,7 @@ def _become_engine(
     arguments: List[str],
     compiled: Compiled,
     facts: Dict[str, Any],
-    spec_fd: int,
+    documents: Dict[str, int],
     reader: int,
     writer: int,
 ) -> NoReturn:
@@ -324,26 +330,19 @@ def _become_engine(
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         if os.fork() == 0:
             os.environ.pop("STOKER_DETACH_FD", None)  # only the run's engine answers there
-            os.close(writer)
-            os.close(spec_fd)
+            for fd in (writer, *documents.values()):
+                os.close(fd)
             ours.close()
             server.serve(theirs, compiled.registry, main_file(), facts=facts)
             os._exit(1)
         theirs.close()
-        for fd in (spec_fd, writer, ours.fileno()):
+        for fd in (*documents.values(), writer, ours.fileno()):
             os.set_inheritable(fd, True)
         # Python ignores these signals, but programs expect them
         for name in ("SIGPIPE", "SIGXFSZ"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
-        words = [
-            "run",
-            "--spec-fd",
-            spec_fd,
-            "--forkserver-fd",
-            ours.fileno(),
-            "--front-fd",
-            writer,
-        ]
+        given = {**documents, "--forkserver-fd": ours.fileno(), "--front-fd": writer}
+        words = ["run", *(word for option in given.items() for word in option)]
         # for processes that import the file again
         os.environ["STOKER_MAIN_ARGS"] = json.dumps(sys.argv[1:])
         os.execv(binary, [binary, *map(str, words), *arguments])

@@ -4,12 +4,12 @@ options."""
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from .._base.digest import sha256
 from .._definition.entry import Entry
 from .._definition.jsonable import NotJsonError, exact
-from .._engine.compiled import Compiled, External, origin
+from .._engine.compiled import Compiled, External, code_record, origin
 from ._current import username
 from ._decorators import decorators_of, flow_decorators_of
 from ._decorators._resources import request_of
@@ -79,9 +79,10 @@ def compile_flow(
     notes += placed.notes
     registry: Dict[str, Entry] = {}
     externals: List[External] = []
+    code = _Code(cls)
     for name in graph.sorted_nodes:
         said["steps"][name] = step = _step(
-            cls, graph, graph[name], notes, bool(options.get("cache"))
+            cls, graph, graph[name], notes, bool(options.get("cache")), code
         )
         _give(step, placed, name)
         first = name == graph.start_step
@@ -95,9 +96,9 @@ def compile_flow(
         del said["extra"]["flow"]
     if not said["extra"]:
         del said["extra"]
-    return FlowDocument(
-        Compiled(said, registry, externals, options.get("run_name")), list(dict.fromkeys(notes))
-    )
+    record = code_record(said["origin"], code.record)
+    compiled = Compiled(said, registry, externals, options.get("run_name"), record)
+    return FlowDocument(compiled, list(dict.fromkeys(notes)))
 
 
 def _for_tasks(cls: Any, specs: List[str], options: Mapping[str, Any]) -> Dict[str, Any]:
@@ -158,7 +159,9 @@ def _size(document: Any) -> int:
     return len(json.dumps(document))
 
 
-def _step(cls: Any, graph: FlowGraph, node: Node, notes: List[str], cached: bool) -> Dict[str, Any]:
+def _step(
+    cls: Any, graph: FlowGraph, node: Node, notes: List[str], cached: bool, code: _Code
+) -> Dict[str, Any]:
     decorators = [one.bound() for one in decorators_of(cls, node.name)]
     said: Dict[str, Any] = {"python": f"{cls.__module__}:{cls.__qualname__}.{node.name}"}
     said.update(_following(cls, graph, node))
@@ -175,11 +178,12 @@ def _step(cls: Any, graph: FlowGraph, node: Node, notes: List[str], cached: bool
     request = request_of(node.name, decorators)
     if request:
         said["resources"] = {**said.get("resources", {}), **request}
-        uses = _uses(cls, node.name) if request.get("gpu_count") else []
+        uses = code.uses(node.name) if request.get("gpu_count") else []
         if uses:
             said["uses"] = uses  # for preflight
     if cached or (said.get("cache") or {}).get("enabled"):
-        said["code"] = _parts_of(cls, node.name)
+        said["code"] = code.parts(node.name)
+    code.keep(node.name)
     return said
 
 
@@ -267,41 +271,52 @@ def _code_of(cls: Any) -> str:
     return digest.hexdigest()[:32]
 
 
-def _helpers(cls: Any) -> List[Tuple[str, Any]]:
-    """Methods of a flow's class that aren't steps; any step may call them."""
-    return [
-        (name, one)
-        for base in cls.__mro__
-        if not base.__module__.startswith("stoker.")
-        for name, one in vars(base).items()
-        if hasattr(one, "__code__") and not getattr(one, "is_step", False)
-    ]
+class _Code:
+    """The code of a flow's steps: each one's function, and the methods that any step may call."""
 
+    def __init__(self, cls: Any) -> None:
+        from .._code.digester import Digester
+        from .._code.texts import Record
 
-def _uses(cls: Any, step: str) -> List[str]:
-    """Frameworks that the step's code, or a method that it may call, imports."""
-    from .._code.digester import Digester
+        self.record = Record()
+        self._cls = cls
+        self._digester = Digester()
+        self._helpers = [
+            (name, one)
+            for base in cls.__mro__
+            if not base.__module__.startswith("stoker.")
+            for name, one in vars(base).items()
+            if hasattr(one, "__code__") and not getattr(one, "is_step", False)
+        ]
 
-    digester = Digester()
-    functions = [getattr(cls, step), *(one for _, one in _helpers(cls))]
-    return sorted({name for one in functions for name in digester.uses(one)})
+    def uses(self, step: str) -> List[str]:
+        """Frameworks that the step's code, or a method that it may call, imports."""
+        functions = [getattr(self._cls, step), *(one for _, one in self._helpers)]
+        return sorted({name for one in functions for name in self._digester.uses(one)})
 
+    def parts(self, step: str) -> Dict[str, str]:
+        """The parts of the step's code for the cache key: its function and the class's other
+        attributes."""
+        parts = dict(self._digester.parts(getattr(self._cls, step)))
+        for name in constants_of(self._cls):
+            value = getattr(self._cls, name)
+            try:
+                parts[f"constant {name}"] = repr(exact(value))[:200]
+            except NotJsonError:
+                parts[f"constant {name}"] = type(value).__qualname__
+        for name, one in self._helpers:
+            parts.update({f"{name}: {k}": v for k, v in self._digester.parts(one).items()})
+        return parts
 
-def _parts_of(cls: Any, step: str) -> Dict[str, str]:
-    """The parts of the step's code for the cache key: its function and the class's other
-    attributes."""
-    from .._code.digester import Digester
-
-    digester = Digester()
-    parts = dict(digester.parts(getattr(cls, step)))
-    for name in constants_of(cls):
-        try:
-            parts[f"constant {name}"] = repr(exact(getattr(cls, name)))[:200]
-        except NotJsonError:
-            parts[f"constant {name}"] = type(getattr(cls, name)).__qualname__
-    for name, one in _helpers(cls):
-        parts.update({f"{name}: {k}": v for k, v in digester.parts(one).items()})
-    return parts
+    def keep(self, step: str) -> None:
+        """Put the texts of the same code on record."""
+        self.record.add(step, self._digester.pieces(getattr(self._cls, step)))
+        for name, one in self._helpers:
+            pieces = self._digester.pieces(one)
+            own = f"method '{name}'"
+            self.record.add(
+                step, (p._replace(name=own) if p.name == "function" else p for p in pieces)
+            )
 
 
 def graph_info(cls: Any) -> Dict[str, Any]:

@@ -84,20 +84,23 @@ static int read_mode(stk_spec_reader *r, const stk_json *node)
 
 static int check_origin(stk_spec_reader *r, const stk_json *map)
 {
-    static const char *const keys[] = {"file", "argv", "cwd", "python", "code", "files"};
+    static const char *const keys[] = {"file", "argv",  "cwd",    "python",
+                                       "code", "files", "commit", "dirty"};
+    static const char *const lists[] = {
+        [1] = "origin.argv", [5] = "origin.files", [7] = "origin.dirty"};
     int rc = stk_spec_read_map(r, map, "origin");
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         const char *text;
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 6, "origin");
+        int key = stk_spec_key(r, stk_json_key(map, i), keys, 8, "origin");
         if (key < 0) {
             return key;
         }
         if (value->kind == STK_JSON_NULL) {
             continue;
         }
-        if (key == 1 || key == 5) {
-            const char *name = key == 1 ? "origin.argv" : "origin.files";
+        const char *name = lists[key];
+        if (name != NULL) {
             if (value->kind != STK_JSON_LIST) {
                 return stk_spec_wrong(r, value, name, "a list of strings");
             }

@@ -70,7 +70,10 @@ typedef struct stk_exec_config {
     const char *front; /* the Python front's package, which records what programs read; or NULL */
     const char *run;   /* id; its folder and lock exist, our first commit adds its row */
     const char *name;  /* of the run; NULL: its id */
-    bool resumed;      /* the run has events already */
+    /* A document of the steps' code (docs/formats/code.md), kept in the store without the values
+     * of secrets; -1: none. stk_exec_open takes it over. */
+    int code_fd;
+    bool resumed; /* the run has events already */
     /* With `resumed`: only ends the run. Stops what still runs on other machines (`at_once`:
      * without grace time), and starts no code of the user's. */
     bool cancelled, at_once;

@@ -256,6 +256,7 @@ static inline int open_exec(fixture *f, const char *steps, bool resumed)
         OK(stk_backend_mux_open(both, 2, &backend, &f->err));
     }
     stk_exec_config config = {.store = f->store,
+                              .code_fd = -1,
                               .backend = backend,
                               .clock = &f->clock,
                               .plan = f->plan,

@@ -151,6 +151,9 @@ static void fold_started(stk_view *view, const stk_event_row *row, const stk_jso
         run->started_ms = row->time_ms;
     }
     run->n_resumed += stk_json_is_true(stk_json_get(data, "resumed"));
+    if (stk_json_get_text(data, "code") != NULL) {
+        run->code = stk_arena_dup(view->arena, stk_json_get_text(data, "code"));
+    }
     run->pool = stk_json_dump_in(stk_json_get(data, "devices"), view->arena);
     run->status = "running";
     run->error = NULL;

@@ -39,6 +39,7 @@ typedef struct stk_view_run {
     const char *tags;       /* JSON array */
     const char *origin;     /* JSON object */
     const char *metadata;   /* JSON object: metadata logged for the run, or NULL */
+    const char *code;       /* digest of the document of its steps' code, or NULL */
     const char *host;       /* JSON object: name, cpus, memory_bytes, devices */
     const char *pool;       /* JSON list: uuids of the devices that it may use; NULL: unknown */
     int64_t created_ms;

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import textwrap
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
@@ -215,15 +214,7 @@ class OneCard:
         return None if not title else str(title)
 
     def _body(self) -> Dict[str, Any]:
-        import inspect
-
-        body = self._head()
-        try:
-            func = getattr(self.running.cls, self.running.step)
-            body["code"] = textwrap.dedent(inspect.getsource(func))
-        except (OSError, TypeError):
-            pass  # the card has no file
-        return {**body, "components": self.components.shown()}
+        return {**self._head(), "components": self.components.shown()}
 
     def _previews(self) -> Dict[str, str]:
         scope, values = self.running.scope, self.running.flow.__dict__

@@ -27,6 +27,9 @@ const char *stk_exec_who(const stk_exec *x, uint32_t task, stk_arena *arena);
 
 /* The values of its secrets, NULL-terminated; NULL: it has none. */
 const char *const *stk_exec_hidden(const stk_settings *settings, stk_arena *arena);
+/* Puts the document of the steps' code into the store, with stars for the values of their secrets;
+ * "" if the run has none. */
+int stk_exec_keep_code(stk_exec *x, char ret_digest[STK_DIGEST_HEX + 1], stk_err *err);
 /* Replaces the step's secrets by stars in a text that people see (errors, warnings, notes). Returns
  * NULL for NULL, or when out of memory. */
 const char *stk_exec_hide(const stk_settings *settings, const char *text, stk_arena *arena);

@@ -85,11 +85,16 @@ static int emit_started(stk_exec *x, stk_err *err)
 {
     const stk_accel *accel = x->config.accel;
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    char code[STK_DIGEST_HEX + 1];
+    STK_TRY(stk_exec_keep_code(x, code, err));
     stk_json_open(&buf, NULL, '{');
     stk_json_put_whole(&buf, "pid", getpid());
     stk_json_put_text(&buf, "boot", stk_clock_boot_id());
     stk_json_put_whole(&buf, "boot_ms", stk_clock_boot_ms());
     stk_json_put_bool(&buf, "resumed", x->config.resumed);
+    if (*code != '\0') {
+        stk_json_put_text(&buf, "code", code);
+    }
     stk_json_open(&buf, "devices", '[');
     for (uint32_t i = 0; accel != NULL && i < stk_accel_n_devices(accel); i++) {
         const stk_device *d = stk_accel_device(accel, i);
