@@ -193,7 +193,7 @@ DIFFERS = {
     "kubernetes": "the step goes to the project's stack of that kind, else it runs here",
     "batch": "the step goes to the project's stack of that kind, else it runs here",
     "inspect_spin": "a spun task belongs to no run: take Runner(FILE).spin(STEP).task",
-    "@conda": "packages come from micromamba, mamba or conda where one is there",
+    "@conda": "packages come from micromamba, mamba, conda or py-rattler where one is there",
 }
 
 
