@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from compat_tools import SHIM
-from environment_tools import PYTHON, conda_package, conda_python, run, start, wheel
+from compat_tools import SHIM, metaflow_python
+from environment_tools import PYTHON, SITE, conda_package, conda_python, run, start, wheel
 from front_tools import PACKAGE, engine, environment, needs_engine
 from waiting import wait_for
 
@@ -322,3 +322,35 @@ def test_micromamba_counts_where_it_is(tmp_path: Path, env: dict[str, str], wher
     first = (tmp_path / "calls").read_text().splitlines()[0]
     assert first.startswith(f"create --yes --quiet --prefix {tmp_path}/cache/stoker/environments/")
     assert first.endswith(f"--channel {env['CONDA_CHANNELS']} tiny==1.0 python=={PYTHON}")
+
+
+@pytest.mark.slow
+def test_tutorial_04(tmp_path: Path, env: dict[str, str], channel: Path) -> None:
+    """As people type it; its Python 3.9.10 is the interpreter of the tests, editdistance a few lines."""
+    conda_python(channel, "3.9.10")
+    text = (
+        "from difflib import SequenceMatcher\n\n"
+        "def eval(a, b):\n    return len(a) + len(b) - int(2 * SequenceMatcher(None, a, b).ratio())\n"
+    )
+    conda_package(
+        channel, "editdistance", "0.5.3", {f"{SITE}/editdistance.py": text}, depends=["python"]
+    )
+    pulled = {k: v for k, v in env.items() if k != "PYTHONPATH"}
+    words = [metaflow_python(), "-m", "metaflow.cmd.main_cli", "tutorials", "pull"]
+    subprocess.run(words, cwd=tmp_path, env=pulled, capture_output=True, check=True)
+    said = []
+    for file, *words in (
+        ("02-statistics/stats.py", "run"),
+        ("04-playlist-plus/playlist.py", *RUN),
+    ):
+        done = subprocess.run(
+            [sys.executable, file, *words],
+            cwd=tmp_path / "metaflow-tutorials",
+            env={**env, "METAFLOW_USER": "tester"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        said.append(done)
+    assert said[1].stderr.count(", by py-rattler") == 2
+    assert "Pick 5:" in said[1].stdout and "Bonus Pick: '" in said[1].stdout

@@ -172,10 +172,6 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
 }
 
 _LATER = {
-    ("metaflow", "huggingface_hub"): (
-        "@huggingface_hub isn't there: call huggingface_hub.snapshot_download in the step, and keep "
-        "the files by @model"
-    ),
     ("metaflow", "deepspeed"): "@deepspeed isn't there: start deepspeed in the step by @torchrun",
     ("metaflow", "metaflow_ray"): (
         "@metaflow_ray isn't there: call ray.init() in a step that asks for what Ray may use"
