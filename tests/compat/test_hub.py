@@ -72,7 +72,7 @@ LOADS = """
         @step
         def start(self):
             hub = current.huggingface_hub
-            print("LOADED", sorted(hub.loaded), files(hub.loaded["org/net"]), files(hub.loaded["org/data"]))
+            print("LOADED", "org/net" in hub.loaded, files(hub.loaded["org/net"]), files(hub.loaded["org/data"]))
             print("INFO", hub.loaded.info["org/data"]["metadata"]["repo_type"], hub.loaded["org/data"])
             with hub.load("org/net", revision="v2") as folder:
                 print("V2", text(folder, "deep", "weights.bin"))
@@ -89,7 +89,7 @@ LOADS = """
             print("MODEL", files(current.model.loaded["net"]))
 """
 SAID = [
-    "LOADED ['org/data', 'org/net'] ['config.json', 'deep/weights.bin', 'notes.md'] ['rows.csv']",
+    "LOADED True ['config.json', 'deep/weights.bin', 'notes.md'] ['rows.csv']",
     "INFO dataset there",
     "V2 w2",
     "GONE False",
