@@ -58,4 +58,4 @@ def _text(version: str, made: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(str(Path(sys.argv[1]).absolute()), sys.argv[2:])

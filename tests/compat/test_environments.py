@@ -9,32 +9,15 @@ import subprocess
 import sys
 import textwrap
 import time
-import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from compat_tools import SHIM, metaflow_python
+from environment_tools import run, start, wheel
 from front_tools import PACKAGE, engine, environment, needs_engine
 from waiting import wait_for
 
 pytestmark = needs_engine
-
-
-def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> None:
-    """A wheel of these files."""
-    info = f"{name}-{version}.dist-info"
-    meta = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    every = {
-        **files,
-        f"{info}/METADATA": meta,
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{one},,\n" for one in [*every, f"{info}/RECORD"])
-    folder.mkdir(exist_ok=True)
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        for path, text in {**every, f"{info}/RECORD": record}.items():
-            archive.writestr(path, text)
 
 
 @pytest.fixture
@@ -55,24 +38,6 @@ def env(tmp_path: Path) -> dict[str, str]:
         UV_FIND_LINKS=str(wheels),
         UV_NO_INDEX="1",
     )
-
-
-def start(folder: Path, env: dict[str, str], source: str, *words: str, **more: str) -> Any:
-    (folder / "prog.py").write_text(textwrap.dedent(source))
-    return subprocess.Popen(
-        [sys.executable, "prog.py", *words],
-        cwd=folder,
-        env={**env, **more},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(folder: Path, env: dict[str, str], source: str, *words: str, **more: str) -> Any:
-    process = start(folder, env, source, *words, **more)
-    out, err = process.communicate()
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 FLOW = """
@@ -203,6 +168,8 @@ CONDA = FLOW.replace("pypi", "conda")
 
 
 def test_conda_without_conda(tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['rattler'] = None\n")
+    env = {**env, "PYTHONPATH": f"{tmp_path}:{env['PYTHONPATH']}"}
     done = run(tmp_path, env, CONDA, "--environment=conda", "run")
     assert done.returncode == 1
     assert "@conda asks for tiny 1.0, but no micromamba, mamba or conda is on PATH" in done.stderr

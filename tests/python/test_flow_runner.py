@@ -89,7 +89,7 @@ def test_a_program_that_has_no_run_says_why(place: Path) -> None:
         ),
     ):
         runner.run()
-    with pytest.raises(MetaflowException, match="no such file"):
+    with pytest.raises(FileNotFoundError, match="no such file"):
         Runner("nowhere.py")
 
 

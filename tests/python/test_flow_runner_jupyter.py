@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from front_tools import needs_engine
+from jupyter_kernel import Kernel
 
-test_front_jupyter = pytest.importorskip("test_front_jupyter")
 pytestmark = needs_engine
 
 CELL = """
@@ -30,7 +29,7 @@ print("RESULT", run.data.y, run.successful)
 
 
 def test_a_flow_of_a_cell_runs(tmp_path):
-    kernel = test_front_jupyter.Kernel(tmp_path)
+    kernel = Kernel(tmp_path)
     try:
         out, failed = kernel.cell(CELL)
         assert failed is None, out
@@ -38,8 +37,7 @@ def test_a_flow_of_a_cell_runs(tmp_path):
         assert out.count("once") == 1  # the rest of the cell isn't run again
         assert not list(tmp_path.glob("N*.py"))
     finally:
-        kernel.client.stop_channels()
-        kernel.manager.shutdown_kernel(now=True)
+        kernel.stop()
 
 
 def test_a_flow_of_a_cell_is_deployed(tmp_path):
@@ -53,11 +51,10 @@ run = flow.trigger(x=4)
 run.wait_for_completion(check_interval=0.05, timeout=60)
 print("RESULT", run.status, run.run.data.y, flow.name, sorted(run.run.user_tags))
 """
-    kernel = test_front_jupyter.Kernel(tmp_path)
+    kernel = Kernel(tmp_path)
     try:
         out, failed = kernel.cell(cell)
         assert failed is None, out
         assert "RESULT Succeeded 8 n ['cell']" in out
     finally:
-        kernel.client.stop_channels()
-        kernel.manager.shutdown_kernel(now=True)
+        kernel.stop()

@@ -2,68 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-import time
-
 import pytest
-from front_tools import WAIT_S, environment, needs_engine
+from front_tools import needs_engine
+from jupyter_kernel import Kernel
 
-jupyter_client = pytest.importorskip("jupyter_client")
-pytest.importorskip("ipykernel")
 pytestmark = needs_engine
-
-
-class Kernel:
-    """A kernel and what its cells print."""
-
-    def __init__(self, folder):
-        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        self.manager = jupyter_client.KernelManager()
-        self.manager.kernel_spec.argv = command
-        env = {**environment(folder / ".stoker"), "JUPYTER_RUNTIME_DIR": str(folder)}
-        env.pop("PYTEST_CURRENT_TEST", None)  # with it ipykernel leaves descriptors 1 and 2 alone
-        self.manager.start_kernel(cwd=str(folder), env=env)
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=WAIT_S)
-
-    def cell(self, source, while_running=None, on_text=None, html=None):
-        """Run a cell; returns (standard output, name of the exception or None).
-
-        `on_text` gets what appears at once; `html[""]` becomes the result as HTML."""
-        sent = self.client.execute(source)
-        out, failed = [], None
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            if while_running is not None and while_running():
-                while_running = None
-            try:
-                message = self.client.get_iopub_msg(timeout=0.1)
-            except Exception:
-                continue
-            if message["parent_header"].get("msg_id") != sent:
-                continue
-            content = message["content"]
-            if message["msg_type"] == "stream":
-                out.append(content["text"])
-                if on_text is not None:
-                    on_text(content["text"])
-            elif message["msg_type"] == "execute_result" and html is not None:
-                html[""] = content["data"].get("text/html", "")
-            elif message["msg_type"] == "error":
-                failed = content["ename"]
-                out.append("\n".join(content["traceback"]))
-            elif message["msg_type"] == "status" and content["execution_state"] == "idle":
-                return "".join(out), failed
-        raise AssertionError("the cell didn't end: " + "".join(out))
 
 
 @pytest.fixture
 def kernel(tmp_path):
     started = Kernel(tmp_path)
     yield started
-    started.client.stop_channels()
-    started.manager.shutdown_kernel(now=True)
+    started.stop()
 
 
 STEP = """

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 
 _DECORATORS = (
     "resources retry timeout catch environment secrets kubernetes batch parallel card pypi conda "
-    "pytorch_parallel torchrun run_with_accelerate checkpoint model gpu_profile "
+    "pytorch_parallel torchrun run_with_accelerate checkpoint model huggingface_hub gpu_profile "
     "cache project schedule trigger trigger_on_finish pypi_base conda_base exit_hook"
 )
 _CLIENT = (
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from ._decorators import environment as environment
     from ._decorators import exit_hook as exit_hook
     from ._decorators import gpu_profile as gpu_profile
+    from ._decorators import huggingface_hub as huggingface_hub
     from ._decorators import kubernetes as kubernetes
     from ._decorators import model as model
     from ._decorators import parallel as parallel

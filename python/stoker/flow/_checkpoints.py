@@ -19,7 +19,8 @@ from ._current import current
 from .exception import MetaflowException
 
 UID = "METAFLOW_CHECKPOINT_UID"  # variable of tasks with @checkpoint: RUN/STEP/TASK
-MARK = "stoker"  # key of our own in the metadata: {"latest": False} or {"type": "model"}
+# Key of our own in the metadata: {"latest": False}, {"type": "model"} or {"type": "huggingface"}.
+MARK = "stoker"
 
 
 class CheckpointArtifact:
@@ -259,12 +260,19 @@ def unpack(reference: Any, target: str) -> Dict[str, Any]:
     os.makedirs(target, exist_ok=True)
     source = str(found.path)
     if os.path.isdir(source):
-        for one in os.scandir(source):
-            copy = shutil.copytree if one.is_dir(follow_symlinks=False) else shutil.copyfile
-            copy(one.path, os.path.join(target, one.name))
+        merge(source, target)
     else:
         shutil.copyfile(source, os.path.join(target, os.path.basename(source)))
     return record(found, found.metadata.get(MARK, {}).get("type", "checkpoint"))
+
+
+def merge(source: str, target: str) -> None:
+    """Copy the files of a folder into another one, over those that are there."""
+    for folder, _, files in os.walk(source, followlinks=True):
+        to = os.path.join(target, os.path.relpath(folder, source))
+        os.makedirs(to, exist_ok=True)
+        for one in files:
+            shutil.copyfile(os.path.join(folder, one), os.path.join(to, one))
 
 
 def _runs() -> str:
@@ -278,34 +286,41 @@ def _runs() -> str:
     return os.path.join(store, "runs")
 
 
-def _entries(home: str) -> List[checkpoint.Checkpoint]:
-    """Complete checkpoints in a task's folder, the newest first, without models."""
+def _entries(home: str, kind: str = "checkpoint") -> List[checkpoint.Checkpoint]:
+    """Complete checkpoints in a task's folder, the newest first; or what else is kept as such."""
     try:
         entries = [one.path for one in os.scandir(home) if not one.name.startswith(".")]
     except OSError:
         return []
     found = [one for one in map(checkpoint._read, entries) if one is not None]
-    found = [one for one in found if one.metadata.get(MARK, {}).get("type") != "model"]
+    found = [one for one in found if one.metadata.get(MARK, {}).get("type", "checkpoint") == kind]
     return sorted(found, key=lambda one: (one.number or 0, one.time), reverse=True)
 
 
 def _of_earlier_runs(own: Checkpoints) -> Iterator[Dict[str, Any]]:
     """Checkpoints of the same step in runs of the same flow, without this task's, the newest run
     first."""
-    here, step = _runs(), str(current.step_name)
     mine = os.path.realpath(checkpoint.directory())
-    for run in sorted(os.listdir(here), key=lambda one: _made_at(here, one), reverse=True):
-        folder = os.path.join(here, run, step)
-        if not os.path.isdir(folder):
-            continue
-        if stored_spec(os.environ["STOKER_STORE"], run).get("name") != current.flow_name:
-            continue
+    for homes in homes_of_runs(str(current.step_name), str(current.flow_name)):
         found: List[Dict[str, Any]] = []
-        for task in os.listdir(folder):
-            home = os.path.join(folder, task, "checkpoints")
+        for home in homes:
             if os.path.realpath(home) != mine:
                 found += own._to_load(home)
         yield from sorted(found, key=lambda one: str(one["created_on"]), reverse=True)
+
+
+def homes_of_runs(step: Optional[str], flow: Optional[str]) -> Iterator[List[str]]:
+    """For each run, the newest first, the folders of its tasks' checkpoints; only those of a step
+    and a flow, where these are given."""
+    import glob
+
+    here = _runs()
+    for run in sorted(os.listdir(here), key=lambda one: _made_at(here, one), reverse=True):
+        place = os.path.join(here, run)
+        folder = os.path.join(glob.escape(place), glob.escape(step) if step else "*")
+        homes = glob.glob(os.path.join(folder, "*", "checkpoints"))
+        if homes and flow in (None, stored_spec(os.path.dirname(here), run).get("name")):
+            yield homes
 
 
 def _made_at(runs: str, run: str) -> int:

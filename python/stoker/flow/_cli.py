@@ -7,6 +7,7 @@ Exit status: 0 ok, 1 the run or the command failed, 2 wrong usage, 130 cancelled
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 from dataclasses import replace
@@ -42,6 +43,7 @@ def run(flow: Any, words: Optional[Sequence[str]] = None) -> int:
         return _main(flow, given)
     except (UsageError, WrongValue) as bad:
         print(f"Error: {path}: {bad}", file=sys.stderr)
+        _tell_runner(given, bad)
         return 2
     except MetaflowException as bad:
         print(f"{bad.headline}: {bad}", file=sys.stderr)
@@ -55,6 +57,15 @@ def run(flow: Any, words: Optional[Sequence[str]] = None) -> int:
         # The reader of our output has closed it, so nothing can be written there, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _tell_runner(words: Sequence[str], bad: Exception) -> None:
+    """Tell the ``Runner`` that has started this program which error it raises."""
+    kind, option = getattr(bad, "raises", ""), "--runner-attribute-file"
+    if kind and option in words[:-1]:
+        from ._commands._run import write
+
+        write(words[words.index(option) + 1], json.dumps({"raises": kind, "text": str(bad)}))
 
 
 def _main(flow: Any, words: List[str]) -> int:
@@ -86,7 +97,7 @@ def _main(flow: Any, words: List[str]) -> int:
         print(help_of(command, path))
         return 0
     except UsageError as bad:
-        raise UsageError(f"{' '.join(path.split()[1:])}: {bad} ('{path} --help' lists them all)")
+        raise type(bad)(f"{' '.join(path.split()[1:])}: {bad} ('{path} --help' lists them all)")
     _notes(top, parsed)
     if command.run != "_graph:show_help":
         context.say(_headline(context))

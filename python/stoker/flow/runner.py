@@ -77,15 +77,19 @@ class _Process:
         """The program's report about its run; None: nothing yet.
 
         Raises:
+            ValueError: it has no such option or parameter. TypeError: a value isn't of its type.
             NoRunError: it ended without a run, or didn't start one in time.
         """
         ended = self.process.poll() is not None
         try:
             with open(self.command[-1], encoding="utf-8") as file:
                 found: Dict[str, Any] = json.load(file)
-                return found
         except (OSError, ValueError):
-            pass
+            found = {}
+        if found.get("raises"):
+            raise {"ValueError": ValueError, "TypeError": TypeError}[found["raises"]](found["text"])
+        if found:
+            return found
         if ended:
             if self.process.returncode == 0:
                 raise NoRunError(
@@ -292,7 +296,7 @@ class Runner:
     ) -> None:
         self.flow_file = os.path.abspath(flow_file)
         if not os.path.isfile(self.flow_file):
-            raise MetaflowException(f"{flow_file}: no such file")
+            raise FileNotFoundError(f"{flow_file}: no such file")
         self.show_output = show_output
         self.env_vars = {**os.environ, **(env or {})}
         if profile:
@@ -344,6 +348,7 @@ class Runner:
         (``tags=[…]``).
 
         Raises:
+            ValueError: there is no such option or parameter. TypeError: a value isn't of its type.
             NoRunError: it ended before its run existed; a RuntimeError, too.
         """
         process = self._start("run", [], kwargs, self.show_output)
@@ -505,7 +510,7 @@ def cell_source(flow: Any, name: str) -> str:
     """A program of the flow in the running notebook cell; ``name``: who asks.
 
     Raises:
-        MetaflowException: this isn't a notebook.
+        MetaflowException: this isn't a notebook. ModuleNotFoundError: the flow isn't of this cell.
     """
     try:
         from IPython import get_ipython
@@ -522,29 +527,17 @@ def cell_source(flow: Any, name: str) -> str:
     text = str(shell.history_manager.input_hist_raw[-1])
     lines = text.splitlines()
     lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in lines]
-    keep = []
-    for node in ast.parse("\n".join(lines)).body:
+    body = ast.parse("\n".join(lines)).body
+    own = [n for n in body if isinstance(n, ast.ClassDef) and n.name == flow.__name__]
+    if not own:
+        raise ModuleNotFoundError(
+            f"{name}: this cell has no class {flow.__name__}: define the flow in the cell that runs it"
+        )
+    end = own[-1].end_lineno or 0
+    kept = lines[:end]
+    for node in body:  # what the flow may call; the rest uses the flow
         if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)):
             marks = [d.lineno for d in getattr(node, "decorator_list", ())]
-            keep += ["\n".join(lines[min([node.lineno, *marks]) - 1 : node.end_lineno])]
-        elif isinstance(node, ast.Assign) and not _calls(node):
-            keep += ["\n".join(lines[node.lineno - 1 : node.end_lineno])]
-    keep += [f"if __name__ == '__main__':\n    {flow.__name__}()\n"]
-    return "\n\n".join(keep)
-
-
-def _calls(node: Any) -> bool:
-    import ast
-
-    names = {
-        n.func.id
-        for n in ast.walk(node)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-    }
-    methods = {
-        n.func.attr
-        for n in ast.walk(node)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
-    }
-    makers = {"NBRunner", "Runner", "NBDeployer", "Deployer"}
-    return bool(names & makers or methods & {"nbrun", "nbresume", "run", "create", "trigger"})
+            if node.lineno > end:
+                kept += lines[min([node.lineno, *marks]) - 1 : node.end_lineno]
+    return "\n".join([*kept, "if __name__ == '__main__':", f"    {flow.__name__}()", ""])

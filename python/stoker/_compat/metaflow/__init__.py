@@ -172,10 +172,6 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
 }
 
 _LATER = {
-    ("metaflow", "huggingface_hub"): (
-        "@huggingface_hub isn't there: call huggingface_hub.snapshot_download in the step, and keep "
-        "the files by @model"
-    ),
     ("metaflow", "deepspeed"): "@deepspeed isn't there: start deepspeed in the step by @torchrun",
     ("metaflow", "metaflow_ray"): (
         "@metaflow_ray isn't there: call ray.init() in a step that asks for what Ray may use"
@@ -193,7 +189,7 @@ DIFFERS = {
     "kubernetes": "the step goes to the project's stack of that kind, else it runs here",
     "batch": "the step goes to the project's stack of that kind, else it runs here",
     "inspect_spin": "a spun task belongs to no run: take Runner(FILE).spin(STEP).task",
-    "@conda": "packages come from micromamba, mamba or conda where one is there",
+    "@conda": "packages come from micromamba, mamba, conda or py-rattler where one is there",
 }
 
 

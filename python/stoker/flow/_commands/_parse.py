@@ -14,7 +14,25 @@ _WIDTH = 80
 
 
 class UsageError(Exception):
-    """The command line is wrong; has one sentence. Exit status 2."""
+    """The command line is wrong; has one sentence. Exit status 2.
+
+    Attributes:
+        raises: what ``Runner`` raises of it, if that isn't its usual error.
+    """
+
+    raises = ""
+
+
+class NoSuchOption(UsageError):
+    """An option that isn't there."""
+
+    raises = "ValueError"
+
+
+class WrongKind(UsageError):
+    """An option's value isn't of its kind."""
+
+    raises = "TypeError"
 
 
 class HelpAsked(Exception):
@@ -64,7 +82,7 @@ class Option:
         """A value from its text.
 
         Raises:
-            UsageError: the text isn't of the option's kind.
+            WrongKind: the text isn't of the option's kind.
         """
         try:
             if self.convert is not None:
@@ -72,7 +90,7 @@ class Option:
             return _CONVERT[self.kind](text)
         except ValueError as bad:
             said = str(bad) or f"{text!r} is not a valid {_KINDS.get(self.kind, self.kind)}"
-            raise UsageError(f"{self.name}: {said}") from None
+            raise WrongKind(f"{self.name}: {said}") from None
 
 
 def _flag(text: str) -> bool:
@@ -199,7 +217,7 @@ def _take(
     if name not in known:
         from ..._base.errors import did_you_mean
 
-        raise UsageError(f"no such option: {name}{did_you_mean(name, known)}")
+        raise NoSuchOption(f"no such option: {name}{did_you_mean(name, known)}")
     option, yes = known[name]
     own = taken.setdefault(option.key, [])
     if option.kind == "flag":
@@ -231,7 +249,7 @@ def _settle(
             try:
                 found = [option.value(t) for t in (text.split() if option.many else [text])]
             except UsageError as bad:
-                raise UsageError(f"{bad} (from the variable {variable})") from None
+                raise type(bad)(f"{bad} (from the variable {variable})") from None
         if found is None:
             if option.required:
                 raise UsageError(

@@ -36,6 +36,7 @@ STEP: Dict[str, Tuple[str, str]] = {
     "run_with_accelerate": ("_parallel", "RunWithAccelerate"),
     "checkpoint": ("_checkpoint", "Checkpoint"),
     "model": ("_checkpoint", "Model"),
+    "huggingface_hub": ("_checkpoint", "HuggingfaceHub"),
     "gpu_profile": ("_profile", "GpuProfile"),
     "card": ("_card", "Card"),
     "pypi": ("_packages", "Pypi"),
@@ -251,6 +252,7 @@ torchrun = _of_steps("torchrun")
 run_with_accelerate = _of_steps("run_with_accelerate")
 checkpoint = _of_steps("checkpoint")
 model = _of_steps("model")
+huggingface_hub = _of_steps("huggingface_hub")
 gpu_profile = _of_steps("gpu_profile")
 card = _of_steps("card")
 pypi = _of_steps("pypi")

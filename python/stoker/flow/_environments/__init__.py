@@ -2,8 +2,8 @@
 
 ``--environment=pypi`` (or ``conda``, which means the same) gives each step an interpreter with
 exactly the packages that it asks for, none where it asks for none. ``disabled=True`` keeps the
-interpreter that starts the flow. ``_build.py`` makes environments, ``_asked.py`` says how packages
-are named, ``_want.py`` what a step asks for.
+interpreter that starts the flow. ``_build.py`` makes environments by the tools of ``_tools.py``,
+``_asked.py`` says how packages are named, ``_want.py`` what a step asks for.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Dict, List
 
 from ..exception import InvalidEnvironmentException
@@ -56,12 +58,13 @@ def _from_conda(name: str, version: str) -> List[str]:
     channel, _, plain = name.rpartition("::")
     if channel not in ("", "conda-forge", "defaults") or plain in _ONLY_CONDA:
         raise InvalidEnvironmentException(
-            f"@conda asks for '{name}', which isn't on PyPI: install micromamba, whose channels have it"
+            f"@conda asks for '{name}', which isn't on PyPI: install micromamba or py-rattler, for "
+            "conda's channels"
         )
     if "=" in version.strip().lstrip("<>!~="):
         raise InvalidEnvironmentException(
-            f"@conda asks for '{name}' in the build '{version}', which PyPI doesn't have: install micromamba, whose "
-            "channels have it, or name the version alone"
+            f"@conda asks for '{name}' in the build '{version}', which PyPI doesn't have: install micromamba or "
+            "py-rattler, for conda's channels, or name the version alone"
         )
     return [_ON_PYPI.get(plain, plain), version]
 
@@ -76,3 +79,31 @@ def matches(want: Want) -> List[str]:
         else:
             said.append(f"{name}=={version}")
     return said
+
+
+# Where conda and micromamba have a user's settings.
+_SETTINGS = (
+    "$CONDARC",
+    "~/.condarc",
+    "~/.conda/.condarc",
+    "~/.config/conda/.condarc",
+    "/etc/conda/.condarc",
+)
+
+
+def channels() -> List[str]:
+    """The channels of conda: those of ``CONDA_CHANNELS``, else of the user's settings, else conda-forge."""
+    found = [one.strip() for one in os.environ.get("CONDA_CHANNELS", "").split(",") if one.strip()]
+    for path in _SETTINGS:
+        found = found or _channels_in(os.path.expanduser(os.path.expandvars(path)))
+    return found or ["conda-forge"]
+
+
+def _channels_in(path: str) -> List[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = re.sub(r"(^|\s)#.*", "", file.read())
+    except OSError:
+        return []
+    said = re.search(r"^channels:\s*(\[[^]]*\]|(?:\n?[ \t]*- .*)+)", text, re.MULTILINE)
+    return re.findall(r"[^\s\[\],'\"]{2,}", said[1]) if said else []

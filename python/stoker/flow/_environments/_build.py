@@ -17,7 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
 from ..._base import PACKAGE
 from ..._base.binary import find
@@ -25,12 +25,14 @@ from ..._base.digest import sha256
 from ..._base.errors import say
 from ..._base.in_use import FACTS, use
 from ..exception import InvalidEnvironmentException
-from ._asked import matches, requirements
+from ._asked import channels
+from ._tools import Maker, last_words, maker_for
 from ._want import Want
 
-_CONDA = ("micromamba", "mamba", "conda")
 # What decides where packages come from: part of an environment's name.
-_INDEXES = ("PIP_", "UV_", "CONDA_")
+_INDEXES = ("PIP_", "UV_", "CONDA_", "MAMBA_", "RATTLER_")
+# … but not which environment of conda's the user has activated.
+_ACTIVATED = re.compile("CONDA_(PREFIX|SHLVL|DEFAULT_ENV|PROMPT|EXE|PYTHON_EXE)|MAMBA_(EXE|ROOT)")
 
 
 class Environment(NamedTuple):
@@ -38,12 +40,12 @@ class Environment(NamedTuple):
 
     Attributes:
         python: its interpreter. lock: digest of the packages that are installed.
-        cuda: what its torch is built for, such as ``cuda 12.4``; "": the CPU; None: no torch.
+        cpu_only: a package that is built for the CPU, of which others are for GPUs; "": there is none.
     """
 
     python: str
     lock: str
-    cuda: Optional[str]
+    cpu_only: str
 
     def variables(self) -> Dict[str, str]:
         """Variables of a task that runs in it."""
@@ -74,9 +76,10 @@ def environments(wants: Mapping[str, Optional[Want]], anew: bool) -> Dict[str, E
         except InvalidEnvironmentException as bad:
             raise InvalidEnvironmentException(f"step '{step}': {bad}") from None
         found[step] = made[plain]
-        if want.gpu and found[step].cuda == "":
+        if want.gpu and found[step].cpu_only:
             raise InvalidEnvironmentException(
-                f"step '{step}' asks for a GPU, but the torch of its environment ({want}) is built for the CPU only: "
+                f"step '{step}' asks for a GPU, but the {found[step].cpu_only} of its environment ({want}) is built "
+                "for the CPU only: "
                 'name a build for CUDA, such as "2.5.1+cu124" with PIP_EXTRA_INDEX_URL set to PyTorch\'s index; with '
                 "conda on a machine without a driver, set CONDA_OVERRIDE_CUDA"
             )
@@ -90,7 +93,7 @@ def root() -> str:
 
 
 def _environment(want: Want, anew: bool) -> Environment:
-    maker = _maker(want)
+    maker = maker_for(want)
     name = _name(want, maker)
     folder = os.path.join(root(), name)
     known = None if anew else _read(folder)
@@ -98,9 +101,9 @@ def _environment(want: Want, anew: bool) -> Environment:
         return known
     try:
         os.makedirs(root(), exist_ok=True)
-        with _locked(f"{folder}.lock"):
+        with _locked(f"{folder}.lock") as lock:
             known = None if anew else _read(folder)
-            return known or _make(want, maker, folder, anew)
+            return known or _make(want, maker._replace(held=(lock,)), folder)
     except OSError as bad:
         raise InvalidEnvironmentException(
             f"the environment can't be made in {root()}: {bad.strerror or bad}; XDG_CACHE_HOME names another folder"
@@ -108,12 +111,13 @@ def _environment(want: Want, anew: bool) -> Environment:
 
 
 @contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
+def _locked(path: str) -> Iterator[int]:
+    """The descriptor of a lock; a tool that outlives this process has it too."""
     import fcntl
 
     with open(path, "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 def _read(folder: str) -> Optional[Environment]:
@@ -131,10 +135,10 @@ def _read(folder: str) -> Optional[Environment]:
     python = os.path.join(folder, "bin", "python")
     if not os.access(python, os.X_OK):  # the interpreter that it was made from is gone
         return None
-    return Environment(python, facts["lock"], facts["cuda"])
+    return Environment(python, facts["lock"], facts["cpu_only"])
 
 
-def _make(want: Want, maker: _Maker, folder: str, anew: bool) -> Environment:
+def _make(want: Want, maker: Maker, folder: str) -> Environment:
     place = folder
     if os.path.exists(os.path.join(folder, FACTS)):
         place = f"{folder}-{os.urandom(4).hex()}"
@@ -146,12 +150,15 @@ def _make(want: Want, maker: _Maker, folder: str, anew: bool) -> Environment:
         shutil.rmtree(place, ignore_errors=True)
         raise
     packages = _packages(os.path.join(place, "bin", "python"))
+    python = packages.pop("python", "")
+    builds = _builds(place)
+    packages.update(builds)
     facts = {
         "asked": str(want),
-        "python": packages.pop("python", ""),
+        "python": python,
         "packages": packages,
         "lock": sha256(json.dumps(packages, sort_keys=True).encode()).hexdigest()[:32],
-        "cuda": _cuda(place),
+        "cpu_only": _cpu_only(want, builds, place),
     }
     _write(os.path.join(place, FACTS), facts)
     _write(f"{folder}.json", {"folder": os.path.basename(place)})
@@ -167,14 +174,19 @@ def _write(path: str, value: Any) -> None:
     os.replace(f"{path}.half", path)
 
 
-def _name(want: Want, maker: _Maker) -> str:
+def _name(want: Want, maker: Maker) -> str:
     """Digest of everything that decides what is installed."""
     said = {
         "want": want,
         "maker": maker.kind,
         "base": [sys.version, os.path.realpath(sys.base_prefix)],
         "machine": [platform.machine(), platform.libc_ver()],
-        "indexes": {k: v for k, v in os.environ.items() if k.startswith(_INDEXES)},
+        "channels": channels() if want.kind == "conda" else [],
+        "indexes": {
+            k: v
+            for k, v in os.environ.items()
+            if k.startswith(_INDEXES) and not _ACTIVATED.match(k)
+        },
     }
     return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -202,13 +214,34 @@ def _packages(python: str) -> Dict[str, str]:
         [python, "-s", "-c", code], env=clean, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise InvalidEnvironmentException(f"its interpreter doesn't run: {_last(done.stderr)}")
+        raise InvalidEnvironmentException(f"its interpreter doesn't run: {last_words(done.stderr)}")
     found: Dict[str, str] = json.loads(done.stdout)
     return found
 
 
-def _cuda(folder: str) -> Optional[str]:
-    """What its torch is built for; see :class:`Environment`."""
+def _builds(folder: str) -> Dict[str, str]:
+    """Name → ``version=build`` of the packages of conda in an environment."""
+    found: Dict[str, str] = {}
+    meta = os.path.join(folder, "conda-meta")
+    for name in os.listdir(meta) if os.path.isdir(meta) else ():
+        if name.endswith(".json"):
+            with open(os.path.join(meta, name), encoding="utf-8") as file:
+                record = json.load(file)
+            found[record["name"]] = f"{record['version']}={record['build']}"
+    return found
+
+
+def _cpu_only(want: Want, builds: Mapping[str, str], folder: str) -> str:
+    """See :class:`Environment`; a build for the CPU that is asked for as such isn't one."""
+    for name, version in want.packages:
+        name = name.rpartition("::")[2]
+        if re.search("[=_]cpu(_|$)", builds.get(name, "")) and "cpu" not in version:
+            return name
+    return "torch" if _torch_for(folder) == "" else ""
+
+
+def _torch_for(folder: str) -> Optional[str]:
+    """What its torch is built for, such as ``cuda``; "": the CPU; None: there is no torch."""
     import glob
 
     for path in glob.glob(
@@ -216,138 +249,6 @@ def _cuda(folder: str) -> Optional[str]:
     ):
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        for name in ("cuda", "hip", "xpu"):
-            said = re.search(rf"^{name}(?:: [^=]*)? = ['\"](.+)['\"]", text, re.MULTILINE)
-            if said:
-                return f"{name} {said[1]}"
-        return ""
+        said = re.search(r"^(cuda|hip|xpu)(: [^=]*)? = ['\"].", text, re.MULTILINE)
+        return said[1] if said else ""
     return None
-
-
-# ---------------------------------------------------------------------------- tools
-
-
-class _Maker(NamedTuple):
-    """A tool that makes environments.
-
-    Attributes:
-        kind: ``uv``, ``pip`` or ``conda``. program: its words.
-    """
-
-    kind: str
-    program: Tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """As messages name it."""
-        return os.path.basename(self.program[-1])
-
-    def make(self, want: Want, folder: str) -> None:
-        """Make the environment in a folder that isn't there."""
-        {"uv": self._uv, "pip": self._pip, "conda": self._conda}[self.kind](want, folder)
-
-    def _uv(self, want: Want, folder: str) -> None:
-        python = want.python or sys.executable
-        self._call(want, [*self.program, "venv", "--quiet", "--python", python, folder])
-        asked = requirements(want)
-        if asked:
-            at = ["--python", os.path.join(folder, "bin", "python")]
-            self._call(want, [*self.program, "pip", "install", "--quiet", *at, "--", *asked])
-
-    def _pip(self, want: Want, folder: str) -> None:
-        python = _installed(want.python)
-        asked = requirements(want)
-        more = [] if asked else ["--without-pip"]
-        self._call(want, [python, "-m", "venv", *more, folder])
-        if asked:
-            words = [os.path.join(folder, "bin", "python"), "-m", "pip", "install", "--quiet"]
-            words += ["--disable-pip-version-check", "--no-input", "--", *asked]
-            self._call(want, words)
-
-    def _conda(self, want: Want, folder: str) -> None:
-        channels = os.environ.get("CONDA_CHANNELS", "").split(",")
-        version = want.python or ".".join(str(n) for n in sys.version_info[:3])
-        words = [*self.program, "create", "--yes", "--quiet", "--prefix", folder]
-        for channel in filter(None, channels):
-            words += ["--channel", channel.strip()]
-        if not any(channels):
-            words += ["--channel", "conda-forge"]
-        self._call(want, [*words, *matches(want), f"python=={version}"])
-
-    def _call(self, want: Want, words: List[str]) -> None:
-        clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-        try:
-            done = subprocess.run(
-                words,
-                env=clean,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="replace",
-                check=False,
-            )
-        except OSError as bad:
-            raise InvalidEnvironmentException(
-                f"{words[0]} can't be started: {bad.strerror}"
-            ) from None
-        if done.returncode != 0:
-            raise InvalidEnvironmentException(
-                f"{self.name} can't make an environment with {want}: {_last(done.stdout)}"
-            )
-
-
-def _maker(want: Want) -> _Maker:
-    """The tool for what is asked for.
-
-    Raises:
-        InvalidEnvironmentException: it isn't installed.
-    """
-    if want.kind == "conda":
-        tool = next(filter(None, map(shutil.which, _CONDA)), None)
-        if tool is not None:
-            return _Maker("conda", (tool,))
-        if os.environ.get("STOKER_CONDA") != "pypi":
-            raise InvalidEnvironmentException(
-                f"@conda asks for {want}, but no micromamba, mamba or conda is on PATH: install micromamba; or set "
-                "STOKER_CONDA=pypi, which takes packages of the same names from PyPI"
-            )
-    if os.environ.get("STOKER_INSTALLER") == "pip":
-        return _Maker("pip", ("pip",))
-    beside = os.path.join(os.path.dirname(sys.executable), "uv")
-    uv = shutil.which("uv") or (beside if os.access(beside, os.X_OK) else None)
-    return _Maker("uv", (uv,)) if uv else _Maker("pip", ("pip",))
-
-
-def _installed(version: str) -> str:
-    """An installed interpreter of this version.
-
-    Raises:
-        InvalidEnvironmentException: there is none.
-    """
-    own = ".".join(str(n) for n in sys.version_info[:3])
-    if f"{own}.".startswith(f"{version}.") or not version:
-        return sys.executable
-    parts = version.split(".")
-    found = shutil.which("python" + ".".join(parts[:2]))
-    said = ""
-    if found is not None:
-        done = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
-        said = done.stdout.strip().rpartition(" ")[2]
-        if f"{said}.".startswith(f"{version}."):
-            return found
-    has = f"{found} is {said}" if said else "this machine has none"  # pyenv has names without one
-    raise InvalidEnvironmentException(
-        f"it asks for Python {version}, but {has}: install uv, which fetches it (`pip install uv`), or that version "
-        "of Python"
-    )
-
-
-def _last(text: str) -> str:
-    """A tool's own words on why it failed, in one line."""
-    lines = [re.sub(r"^[\s×╰─▶│├·]+", "", one).strip() for one in text.splitlines()]
-    lines = [one for one in lines if one]
-    wrong = [i for i, one in enumerate(lines) if re.match(r"(ERROR|error)\b", one)]
-    chosen = lines[wrong[0] :] if wrong else lines
-    said = " ".join(chosen)
-    return said if len(said) <= 1000 else f"{said[:1000]}…"

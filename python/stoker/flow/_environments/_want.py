@@ -62,7 +62,8 @@ def want_of(step: str, decorators: List[Any], base: List[Any]) -> Optional[Want]
             f"step '{step}' asks for packages of PyPI ({', '.join(packages['pypi'])}) and of conda "
             f"({', '.join(packages['conda'])}): use only one of @pypi and @conda for a step"
         )
-    kind = "conda" if packages["conda"] else "pypi"
+    python_by_conda = python["conda"] and not python["pypi"] and not packages["pypi"]
+    kind = "conda" if packages["conda"] or python_by_conda else "pypi"
     gpu = bool(request_of(step, decorators).get("gpu_count"))
     return Want(kind, tuple(sorted(packages[kind].items())), python["pypi"] or python["conda"], gpu)
 

@@ -54,8 +54,12 @@ class F(FlowSpec):
         for words in ({"beta": 1}, {"alpha": "text"}, {"max_workers": "many"}):
             try:
                 self.refused.append(runner.run(**words).status)
-            except Exception:
-                self.refused.append("refused")
+            except Exception as bad:
+                self.refused.append(type(bad).__name__)
+        try:
+            Runner("nowhere.py")
+        except Exception as bad:
+            self.refused.append(type(bad).__name__)
         runner.cleanup()
         self.next(self.end)
 
