@@ -67,8 +67,10 @@ static void add_live(store_list *list)
 static int add_store(const char *path, stk_hours *hours, stk_err *err)
 {
     STK_STORE_AUTO store = NULL;
+    STK_COST_AUTO cost = NULL;
     STK_TRY(stk_store_open(path, STK_STORE_READONLY, &store, err));
-    return stk_hours_add(hours, store, err);
+    stk_cli_prices(store, &cost);
+    return stk_hours_add(hours, store, cost, err);
 }
 
 /* Stores that are named must be there; of others those that can't be read are told. */
@@ -135,7 +137,8 @@ const stk_command stk_cmd_devices = {
     .summary = "hours that devices were held, busy and wasted",
     .usage = "[options] [STORE...]",
     .text = "By day, user, pipeline, kind of device and store, with the energy where devices tell "
-            "it. A share of a device counts as its part of the memory; a task over midnight counts "
+            "it, and the cost where `prices` of stoker.yaml say what an hour of a device costs. A "
+            "share of a device counts as its part of the memory; a task over midnight counts "
             "on both days. Wasted is what was held without being busy. STORE is a store's folder "
             "or one that has a .stoker; without it, the store of this folder and those of the "
             "tasks that run on this host now. 'stoker gpus' shows the devices at this moment.",
