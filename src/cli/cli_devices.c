@@ -16,8 +16,10 @@
 static int add_store(const char *path, stk_hours *hours, stk_err *err)
 {
     STK_STORE_AUTO store = NULL;
+    STK_COST_AUTO cost = NULL;
     STK_TRY(stk_store_open(path, STK_STORE_READONLY, &store, err));
-    return stk_hours_add(hours, store, err);
+    stk_cli_prices(store, &cost);
+    return stk_hours_add(hours, store, cost, err);
 }
 
 /* The stores that are named, which must be there; else this folder's, if it has one, and all others
@@ -84,7 +86,8 @@ const stk_command stk_cmd_devices = {
     .summary = "hours that devices were held, busy and wasted",
     .usage = "[options] [STORE...]",
     .text = "By day, user, pipeline, kind of device and store, with the energy where devices tell "
-            "it. A share of a device counts as its part of the memory; a task over midnight counts "
+            "it, and the cost where `prices` of stoker.yaml say what an hour of a device costs. A "
+            "share of a device counts as its part of the memory; a task over midnight counts "
             "on both days. Wasted is what was held without being busy. STORE is a store's folder "
             "or one that has a .stoker; without it, all stores of this host in which you have run "
             "something, those in folders that you trust ('stoker trust'), and those of the tasks "

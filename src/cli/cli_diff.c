@@ -43,9 +43,11 @@ static int find_where(const stk_cli *cli, stk_store *store, const stk_run_row *a
     int64_t limit = STK_COMPARE_MOST;
     const char *where;
     stk_run_values *runs = NULL;
+    STK_COST_AUTO cost = NULL;
     uint32_t n = n_all;
     STK_TRY(stk_cli_number(cli, "limit", 2, STK_COMPARE_MOST, &limit, err));
-    STK_TRY(stk_runs_read(store, all, n_all, arena, &runs, err));
+    stk_cli_prices(store, &cost);
+    STK_TRY(stk_runs_read(store, cost, all, n_all, arena, &runs, err));
     for (int i = 0; (where = stk_cli_value_at(cli, "where", i)) != NULL && n > 0; i++) {
         STK_TRY(stk_runs_where(runs, &n, where, err));
     }
@@ -134,6 +136,9 @@ static int run_diff(const stk_cli *cli, stk_buf *out, stk_err *err)
     STK_TRY(read_goal(cli, &ask, err));
     STK_TRY(stk_cli_store(STK_STORE_READONLY, &store, err));
     STK_TRY(choose_runs(cli, store, arena, &rows, &n, err));
+    STK_COST_AUTO cost = NULL;
+    stk_cli_prices(store, &cost);
+    ask.cost = cost;
     int rc = stk_compare_load(store, rows, n, arena, &ask, err);
     if (rc == 0) {
         rc = compare_runs(cli, &ask, out, err);

@@ -193,3 +193,13 @@ int stk_cli_object(const char *text, const char *what, stk_arena *arena, stk_jso
     }
     return stk_err_set(err, STK_E_USAGE, "%s is not a JSON object: %s", what, wrong.text);
 }
+
+void stk_cli_prices(const stk_store *store, stk_cost **ret)
+{
+    stk_err why = {0};
+    char text[1400];
+    if (stk_cost_open(stk_store_path(store), ret, &why) < 0) {
+        (void)fprintf(stderr, "stoker: no cost is shown: %s\n",
+                      stk_err_format(&why, text, (int)sizeof text));
+    }
+}

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
+#include "show/cost.h"
 #include "show/show_text.h"
 #include "store/view/view.h"
 
@@ -36,5 +37,8 @@ static inline stk_style stk_cli_style(FILE *out)
 }
 
 #define STK_CLI_READ_AUTO __attribute__((cleanup(stk_cli_read_done))) stk_cli_read
+
+/* The prices for the store's runs; *ret NULL: there are none, or a line on stderr says why not. */
+void stk_cli_prices(const stk_store *store, stk_cost **ret);
 
 #endif

@@ -77,6 +77,8 @@ static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)
     STK_STORE_AUTO store = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_BUF_AUTO tags = STK_BUF_INIT(1u << 20);
+    STK_COST_AUTO cost = NULL;
+    const char *currency = NULL;
     stk_run_row *rows = NULL;
     stk_run_values *runs = NULL;
     uint32_t n = 0;
@@ -91,16 +93,22 @@ static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)
     }
     STK_TRY(
         stk_store_list_runs(store, stk_cli_arg(cli, 0), tags.data, most, arena, &rows, &n, err));
-    STK_TRY(stk_runs_read(with_values ? store : NULL, rows, n, arena, &runs, err));
+    if (with_values) {
+        stk_cli_prices(store, &cost);
+    }
+    if (cost != NULL) {
+        currency = stk_cost_currency(cost);
+    }
+    STK_TRY(stk_runs_read(with_values ? store : NULL, cost, rows, n, arena, &runs, err));
     STK_TRY(filter_and_sort(cli, runs, &n, err));
     n = MIN(n, (uint32_t)limit);
     if (stk_cli_json(cli)) {
-        return stk_show_json_runs(runs, n, with_values, out, err);
+        return stk_show_json_runs(runs, n, currency, with_values, out, err);
     }
     stk_style style = stk_cli_style(stdout);
     const char *const *names = named(cli, arena);
     STK_TRY(stk_err_if_null(names, err));
-    stk_text_runs(runs, n, names, &style, out);
+    stk_text_runs(runs, n, currency, names, &style, out);
     if (n == 0) {
         put_none(cli, store, out);
     }
@@ -121,12 +129,15 @@ const stk_command stk_cmd_runs = {
     .name = "runs",
     .summary = "the runs of this store, newest first",
     .usage = "[options] [PIPELINE]",
-    .text = "NAME in --where and --sort is a parameter, a metric, or run, name, pipeline, status, "
-            "created (ms), duration (s). A metric is metadata or a small output of a step, as "
-            "'train.accuracy', or 'accuracy' where only one step has it. A condition is NAME, then "
-            "= != < <= > >=, then a value: --where 'lr>0.1' --where status=succeeded --sort "
-            "-accuracy. A run without the value doesn't match, and is sorted last. Columns are "
-            "added for the values in which the runs differ, as many as fit; --json has all.",
+    .text =
+        "NAME in --where and --sort is a parameter, a metric, or run, name, pipeline, status, "
+        "created (ms), duration (s), cost. A metric is metadata or a small output of a step, as "
+        "'train.accuracy', or 'accuracy' where only one step has it. A condition is NAME, then "
+        "= != < <= > >=, then a value: --where 'lr>0.1' --where status=succeeded --sort "
+        "-accuracy. A run without the value doesn't match, and is sorted last. Columns are "
+        "added for the values in which the runs differ, as many as fit; --json has all. The cost "
+        "of "
+        "a run is there where `prices` of stoker.yaml says what an hour costs.",
     .options = options,
     .max_args = 1,
     .run = run_runs};

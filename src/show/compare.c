@@ -218,6 +218,12 @@ static int add_run(stk_compare *c, uint32_t i_run)
             c, STK_PART_RUN, "time", i_run, (double)(end_ms - row->created_ms) / 1000,
             stk_units_format_duration(end_ms - row->created_ms, text, sizeof text)));
     }
+    double cost = c->ask->runs[i_run].cost;
+    if (cost >= 0) {
+        STK_TRY(stk_compare_set_number(
+            c, STK_PART_RUN, "cost", i_run, cost,
+            stk_cost_text(cost, stk_cost_currency(c->ask->cost), text, sizeof text)));
+    }
     const char *tags = stk_text_same(row->tags, "[]") ? NULL : row->tags;
     return stk_compare_set(c, STK_PART_RUN, "tags", i_run, tags, tags);
 }
@@ -364,7 +370,7 @@ int stk_compare_load(stk_store *store, const stk_run_row *rows, uint32_t n, stk_
     ask->store = store;
     ask->views = views;
     ask->n = n;
-    STK_TRY(stk_runs_read(store, rows, n, arena, &values, err));
+    STK_TRY(stk_runs_read(store, ask->cost, rows, n, arena, &values, err));
     ask->runs = values;
     for (uint32_t i = 0; i < n; i++) {
         STK_TRY(stk_view_load(store, rows[i].id, &views[i], err));

@@ -23,6 +23,7 @@ typedef enum { STK_GOAL_BY_NAME, STK_GOAL_MIN, STK_GOAL_MAX } stk_goal;
 
 typedef struct stk_compare_ask {
     stk_store *store;
+    const stk_cost *cost;       /* or NULL */
     const stk_run_values *runs; /* stk_runs_read */
     stk_view *const *views;     /* of each run */
     uint32_t n;                 /* 2 … STK_COMPARE_MOST */

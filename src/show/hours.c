@@ -26,16 +26,21 @@ struct stk_hours {
     int64_t since_ms;
     sums by[STK_HOURS_N];
     stk_hours_sum total;
+    char currency[16];
+    bool has_prices;
 };
 
 /* A run whose events are read. */
 typedef struct hours_reader {
     stk_hours *hours;
+    const stk_cost *cost;           /* or NULL */
+    const char *stack;              /* of the run */
     const char *names[STK_HOURS_N]; /* but the day's and the device's */
     struct started {
         int64_t ms;
         const char *model;
-    } * started; /* by task */
+        double hour; /* of its devices; -1: no price */
+    } * started;     /* by task */
     uint32_t n_started;
     bool is_simulated;
     int rc;
@@ -77,6 +82,9 @@ static void add_sum(stk_hours_sum *to, const stk_hours_sum *more, double part)
     to->busy_s += more->busy_s * part;
     to->energy_j += more->energy_j * part;
     to->has_energy = to->has_energy || more->has_energy;
+    to->cost += more->cost * part;
+    to->wasted_cost += more->wasted_cost * part;
+    to->unpriced_s += more->unpriced_s * part;
     to->n_tasks++;
 }
 
@@ -127,6 +135,20 @@ static int add_days(stk_hours *hours, int64_t from_ms, int64_t to_ms, const stk_
 
 /* --- events --- */
 
+/* Other machines report their devices at the end only. */
+static void read_grant(const hours_reader *r, const stk_json *granted, struct started *ret)
+{
+    const stk_json *first = stk_json_item(stk_json_get(granted, "devices"), 0);
+    if (first == NULL) {
+        return;
+    }
+    const char *model = stk_text_or(stk_json_get_text(first, "model"), "unknown device");
+    ret->model = stk_arena_dup(r->hours->arena, model);
+    if (r->cost != NULL) {
+        ret->hour = stk_cost_of_grant(r->cost, r->stack, granted, NULL).devices;
+    }
+}
+
 static int note_start(hours_reader *r, const stk_event_row *row)
 {
     uint32_t before = r->n_started;
@@ -139,17 +161,28 @@ static int note_start(hours_reader *r, const stk_event_row *row)
         memset(r->started + before, 0, (r->n_started - before) * sizeof *r->started);
     }
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *granted = stk_json_get(stk_json_read(scratch, row->data), "granted");
-    const stk_json *first = stk_json_item(stk_json_get(granted, "devices"), 0);
-    const char *model = stk_text_or(stk_json_get_text(first, "model"), "unknown device");
-    r->started[row->task] = (struct started){row->time_ms, stk_arena_dup(r->hours->arena, model)};
+    struct started *start = &r->started[row->task];
+    *start = (struct started){.ms = row->time_ms, .hour = -1};
+    read_grant(r, stk_json_get(stk_json_read(scratch, row->data), "granted"), start);
     return 0;
+}
+
+static void add_price(const struct started *start, double wall_s, stk_hours_sum *more)
+{
+    if (start->hour < 0 || wall_s < 0) {
+        more->unpriced_s = more->held_s;
+        return;
+    }
+    more->cost = start->hour * wall_s / 3600;
+    if (more->known_s > 0) {
+        more->wasted_cost = more->cost * (1 - more->busy_s / more->known_s);
+    }
 }
 
 static int add_end(hours_reader *r, const stk_event_row *row)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
-    const stk_json *used = stk_json_get(stk_json_read(scratch, row->data), "used");
+    const stk_json *end = stk_json_read(scratch, row->data), *used = stk_json_get(end, "used");
     double busy = stk_json_get_number(used, "gpu_busy_s", -1);
     double energy = stk_json_get_number(used, "energy_j", -1);
     stk_hours_sum more = {.held_s = stk_json_get_number(used, "gpu_held_s", -1)};
@@ -162,7 +195,9 @@ static int add_end(hours_reader *r, const stk_event_row *row)
     }
     more.has_energy = energy >= 0;
     more.energy_j = MAX(energy, 0);
-    const struct started *start = &r->started[row->task];
+    struct started *start = &r->started[row->task];
+    read_grant(r, stk_json_get(end, "granted"), start);
+    add_price(start, stk_json_get_number(used, "wall_s", -1), &more);
     add_sum(&r->hours->total, &more, 1);
     STK_TRY(add_days(r->hours, start->ms > 0 ? start->ms : row->time_ms, row->time_ms, &more));
     r->names[STK_HOURS_DEVICE] = stk_text_or(start->model, "unknown device");
@@ -179,6 +214,7 @@ static int read_hours_event(void *arg, const stk_event_row *row)
         STK_ARENA_AUTO scratch = stk_arena_new(0);
         const stk_json *host = stk_json_get(stk_json_read(scratch, row->data), "host");
         r->is_simulated = stk_json_get_text(host, "accel") != NULL;
+        r->stack = stk_arena_dup(r->hours->arena, stk_json_get_text(host, "stack"));
     } else if (row->kind == STK_EV_TASK_STARTED) {
         r->rc = note_start(r, row);
     } else if (row->kind == STK_EV_TASK_SUCCEEDED || row->kind == STK_EV_TASK_FAILED) {
@@ -199,18 +235,32 @@ static const char *owner_of(stk_store *store, const char *run, stk_arena *arena)
                         : stk_arena_printf(arena, "%u", (unsigned)st.st_uid);
 }
 
-int stk_hours_add(stk_hours *hours, stk_store *store, stk_err *err)
+/* Whether these prices can be added to those of other stores. */
+static bool take_currency(stk_hours *hours, const stk_cost *cost)
+{
+    if (cost != NULL && !hours->has_prices) {
+        hours->has_prices = true;
+        (void)snprintf(hours->currency, sizeof hours->currency, "%s", stk_cost_currency(cost));
+    }
+    return cost != NULL && strcmp(hours->currency, stk_cost_currency(cost)) == 0;
+}
+
+int stk_hours_add(stk_hours *hours, stk_store *store, const stk_cost *cost, stk_err *err)
 {
     stk_run_row *rows = NULL;
     uint32_t n = 0;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_TRY(stk_store_list_runs(store, NULL, NULL, ALL_RUNS_OF_STORE, arena, &rows, &n, err));
+    if (!take_currency(hours, cost)) {
+        cost = NULL;
+    }
     for (uint32_t i = 0; i < n; i++) {
         bool is_old = rows[i].ended_ms != 0 && rows[i].ended_ms < hours->since_ms;
         if (is_old) {
             continue;
         }
         hours_reader r = {.hours = hours,
+                          .cost = cost,
                           .names = {[STK_HOURS_USER] = owner_of(store, rows[i].id, arena),
                                     [STK_HOURS_PIPELINE] = rows[i].pipeline,
                                     [STK_HOURS_STORE] = stk_store_path(store)}};
@@ -254,4 +304,9 @@ const stk_hours_sum *stk_hours_get(stk_hours *hours, stk_hours_by by, uint32_t *
 stk_hours_sum stk_hours_total(const stk_hours *hours)
 {
     return hours->total;
+}
+
+const char *stk_hours_currency(const stk_hours *hours)
+{
+    return hours->has_prices ? hours->currency : NULL;
 }

@@ -5,6 +5,7 @@
 #define STK_SHOW_HOURS_H
 
 #include "base/buf.h"
+#include "show/cost.h"
 #include "show/show_text.h"
 #include "store/store.h"
 
@@ -25,7 +26,9 @@ typedef struct stk_hours_sum {
     double busy_s;  /* wasted: known_s - busy_s */
     double energy_j;
     bool has_energy;
-    uint32_t n_tasks; /* attempts */
+    double cost, wasted_cost; /* of the devices; without unpriced_s only a part */
+    double unpriced_s;        /* of held_s the part that has no price */
+    uint32_t n_tasks;         /* attempts */
 } stk_hours_sum;
 
 typedef struct stk_hours stk_hours;
@@ -38,12 +41,14 @@ static inline void stk_hours_free_auto(stk_hours **owned)
 }
 #define STK_HOURS_AUTO __attribute__((cleanup(stk_hours_free_auto))) stk_hours *
 
-/* Adds what ended after since_ms in the runs of a store; simulated devices are left out.
- * Not after stk_hours_get. */
-int stk_hours_add(stk_hours *hours, stk_store *store, stk_err *err);
+/* Adds what ended after since_ms in the runs of a store; simulated devices are left out. `cost`:
+ * the store's prices, or NULL; those in another currency than the first store's don't count. Not
+ * after stk_hours_get. */
+int stk_hours_add(stk_hours *hours, stk_store *store, const stk_cost *cost, stk_err *err);
 /* The sums by one of these, days in their order, else the most held first; *ret_n of them. */
 const stk_hours_sum *stk_hours_get(stk_hours *hours, stk_hours_by by, uint32_t *ret_n);
 stk_hours_sum stk_hours_total(const stk_hours *hours);
+const char *stk_hours_currency(const stk_hours *hours); /* NULL: no store has prices */
 
 void stk_hours_text(stk_hours *hours, const stk_style *style, stk_buf *out);
 /* {"total": {…}, "days": […], "users": […], …}: docs/formats/engine-command-line.md */

@@ -40,6 +40,20 @@ static const char *energy_text(const stk_hours_sum *s, char *buf, size_t size)
     return stk_text_energy(s->energy_j, buf, size);
 }
 
+/* "12.30 USD"; a dash where a part of the time has no price. */
+static const char *hours_cost(const stk_hours *hours, const stk_hours_sum *s, bool wasted,
+                              bool utf8, char *buf, size_t size)
+{
+    double amount = s->cost;
+    if (wasted) {
+        amount = s->wasted_cost;
+    }
+    if (s->unpriced_s > 0 || (wasted && s->known_s <= 0)) {
+        return stk_text_dash(utf8);
+    }
+    return stk_cost_text(amount, stk_hours_currency(hours), buf, size);
+}
+
 static double percent_busy(const stk_hours_sum *s)
 {
     return s->known_s > 0 ? s->busy_s / s->known_s * 100 : -1;
@@ -57,7 +71,8 @@ static void put_busy_bar(const stk_hours_sum *s, const stk_style *style, stk_buf
     }
 }
 
-static void put_hours_line(const stk_hours_sum *s, const stk_style *style, stk_buf *out)
+static void put_hours_line(const stk_hours *hours, const stk_hours_sum *s, const stk_style *style,
+                           stk_buf *out)
 {
     char text[64];
     stk_buf_text(out, "  ");
@@ -71,6 +86,10 @@ static void put_hours_line(const stk_hours_sum *s, const stk_style *style, stk_b
         stk_text_cell(out, style, stk_text_dash(style->utf8), HOUR_CELL);
     }
     stk_text_cell(out, style, energy_text(s, text, sizeof text), HOUR_CELL - 2);
+    for (int wasted = 0; wasted < 2 && stk_hours_currency(hours) != NULL; wasted++) {
+        stk_text_cell(out, style, hours_cost(hours, s, wasted == 1, style->utf8, text, sizeof text),
+                      HOUR_CELL);
+    }
     put_busy_bar(s, style, out);
     stk_text_end_line(out);
 }
@@ -90,14 +109,18 @@ void stk_hours_text(stk_hours *hours, const stk_style *style, stk_buf *out)
         for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
             stk_text_cell(out, style, heads[i], HOUR_CELL);
         }
-        stk_buf_text(out, "energy");
+        stk_text_cell(out, style, "energy", HOUR_CELL - 2);
+        if (stk_hours_currency(hours) != NULL) {
+            stk_text_cell(out, style, "cost", HOUR_CELL);
+            stk_buf_text(out, "wasted of it");
+        }
         stk_text_end_line(out);
         for (uint32_t i = 0; i < n; i++) {
-            put_hours_line(&items[i], style, out);
+            put_hours_line(hours, &items[i], style, out);
         }
     }
     if (total.n_tasks > 0) {
-        put_hours_line(&total, style, out);
+        put_hours_line(hours, &total, style, out);
     } else {
         stk_buf_text(out, "no task has held a device in this time\n");
     }
@@ -105,12 +128,17 @@ void stk_hours_text(stk_hours *hours, const stk_style *style, stk_buf *out)
 
 /* --- JSON --- */
 
-static void put_sum_members(const stk_hours_sum *s, stk_buf *out)
+static void put_sum_members(const stk_hours *hours, const stk_hours_sum *s, stk_buf *out)
 {
     stk_json_put_real(out, "held_s", s->held_s);
     stk_json_put_real(out, "busy_s", s->known_s > 0 ? s->busy_s : -1);
     stk_json_put_real(out, "wasted_s", s->known_s > 0 ? s->known_s - s->busy_s : -1);
     stk_json_put_real(out, "energy_j", s->has_energy ? s->energy_j : -1);
+    if (stk_hours_currency(hours) != NULL) {
+        stk_json_put_real(out, "cost", s->unpriced_s > 0 ? -1 : s->cost);
+        stk_json_put_real(out, "wasted_cost",
+                          s->unpriced_s > 0 || s->known_s <= 0 ? -1 : s->wasted_cost);
+    }
     stk_json_put_whole(out, "attempts", s->n_tasks);
 }
 
@@ -118,8 +146,9 @@ int stk_hours_json(stk_hours *hours, stk_buf *out, stk_err *err)
 {
     const stk_hours_sum total = stk_hours_total(hours);
     stk_json_open(out, NULL, '{');
+    stk_json_put_known_text(out, "currency", stk_hours_currency(hours));
     stk_json_open(out, "total", '{');
-    put_sum_members(&total, out);
+    put_sum_members(hours, &total, out);
     stk_json_close(out, '}');
     for (int by = 0; by < STK_HOURS_N; by++) {
         uint32_t n = 0;
@@ -128,7 +157,7 @@ int stk_hours_json(stk_hours *hours, stk_buf *out, stk_err *err)
         for (uint32_t i = 0; i < n; i++) {
             stk_json_open(out, NULL, '{');
             stk_json_put_text(out, hours_words[by].one, items[i].name);
-            put_sum_members(&items[i], out);
+            put_sum_members(hours, &items[i], out);
             stk_json_close(out, '}');
         }
         stk_json_close(out, ']');
@@ -149,7 +178,7 @@ static void put_hours_bar(const stk_hours_sum *s, double most, stk_buf *out)
                    busy, idle);
 }
 
-static void put_hours_row(const stk_hours_sum *s, double most, stk_buf *out)
+static void put_hours_row(const stk_hours *hours, const stk_hours_sum *s, double most, stk_buf *out)
 {
     char text[64];
     stk_html_put(out, "<tr><td class=\"wrap\">%s</td>", s->name);
@@ -162,6 +191,9 @@ static void put_hours_row(const stk_hours_sum *s, double most, stk_buf *out)
         stk_buf_text(out, "<td class=\"dim\">–</td><td class=\"dim\">–</td><td></td>");
     }
     stk_html_cell(out, NULL, energy_text(s, text, sizeof text));
+    for (int wasted = 0; wasted < 2 && stk_hours_currency(hours) != NULL; wasted++) {
+        stk_html_cell(out, NULL, hours_cost(hours, s, wasted == 1, true, text, sizeof text));
+    }
     put_hours_bar(s, most, out);
     stk_buf_text(out, "</tr>\n");
 }
@@ -177,11 +209,13 @@ static void put_hours_panel(stk_hours *hours, stk_hours_by by, stk_buf *out)
     stk_html_panel_open(out, hours_words[by].title);
     stk_html_put(out,
                  "<div class=\"scroll tall\"><table class=\"runs\"><thead><tr><th>%s</th>"
-                 "<th>held</th><th>busy</th><th>wasted</th><td></td><th>energy</th><th>busy and "
-                 "wasted</th></tr></thead><tbody>\n",
+                 "<th>held</th><th>busy</th><th>wasted</th><td></td><th>energy</th>",
                  hours_words[by].one);
+    stk_buf_text(out, stk_text_when(stk_hours_currency(hours) != NULL,
+                                    "<th>cost</th><th>wasted of it</th>"));
+    stk_buf_text(out, "<th>busy and wasted</th></tr></thead><tbody>\n");
     for (uint32_t i = 0; i < MIN(n, ROWS_OF_HOURS); i++) {
-        put_hours_row(&items[i], most, out);
+        put_hours_row(hours, &items[i], most, out);
     }
     stk_buf_text(out, "</tbody></table></div>");
     stk_html_panel_close(out);
@@ -203,6 +237,11 @@ int stk_hours_html(stk_hours *hours, stk_buf *out, stk_err *err)
     }
     if (t.has_energy) {
         stk_html_tile(out, energy_text(&t, text, sizeof text), "energy");
+    }
+    for (int wasted = 0; wasted < 2 && stk_hours_currency(hours) != NULL; wasted++) {
+        static const char *const words[] = {"cost", "cost of the wasted"};
+        stk_html_tile(out, hours_cost(hours, &t, wasted == 1, true, text, sizeof text),
+                      words[wasted]);
     }
     stk_html_tile_count(out, t.n_tasks, "attempts with devices");
     stk_buf_text(out, "</div>\n");

@@ -19,6 +19,8 @@ enum { TEXT_MAX = 60, TASKS_MAX = 200, NAMES_MAX = 256, RANGE_BYTES = 4 << 20 };
 /* --- reading --- */
 
 typedef struct reader {
+    const stk_cost *cost;
+    double amount; /* that the run cost; -1: unknown */
     stk_arena *arena;
     stk_run_value *items;
     uint32_t n, cap;
@@ -192,6 +194,7 @@ static int read_run(stk_store *store, const stk_run_row *row, reader *r)
         return rc == STK_E_NOMEM ? rc : 0;
     }
     const stk_view_run *run = stk_view_get_run(view);
+    r->amount = stk_cost_of_run(r->cost, view, row->now_ms);
     STK_TRY(add_members(r, NULL, run->parameters, true));
     STK_TRY(add_members(r, NULL, run->metadata, false));
     for (uint32_t i = 0; i < MIN(stk_view_n_tasks(view), TASKS_MAX); i++) {
@@ -200,13 +203,13 @@ static int read_run(stk_store *store, const stk_run_row *row, reader *r)
     return 0;
 }
 
-static int read_runs(stk_store *store, const stk_run_row *rows, uint32_t n, bool ranges,
-                     stk_arena *arena, stk_run_values **ret, stk_err *err)
+static int read_runs(stk_store *store, const stk_cost *cost, const stk_run_row *rows, uint32_t n,
+                     bool ranges, stk_arena *arena, stk_run_values **ret, stk_err *err)
 {
     stk_run_values *runs = stk_arena_array(arena, (size_t)n + 1, sizeof *runs);
     STK_TRY(stk_err_if_null(runs, err));
     for (uint32_t i = 0; i < n; i++) {
-        reader r = {.arena = arena, .ranges = ranges};
+        reader r = {.cost = cost, .amount = -1, .arena = arena, .ranges = ranges};
         int rc = store == NULL ? 0 : read_run(store, &rows[i], &r);
         stk_run_value *items = stk_arena_array(arena, (size_t)r.n + 1, sizeof *items);
         if (rc == 0 && items != NULL && r.n > 0) {
@@ -216,30 +219,41 @@ static int read_runs(stk_store *store, const stk_run_row *rows, uint32_t n, bool
         if (rc < 0 || items == NULL) {
             return stk_err_nomem(err);
         }
-        runs[i] = (stk_run_values){&rows[i], items, r.n};
+        runs[i] = (stk_run_values){&rows[i], items, r.n, r.amount};
     }
     *ret = runs;
     return 0;
 }
 
-int stk_runs_read(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
-                  stk_run_values **ret, stk_err *err)
+int stk_runs_read(stk_store *store, const stk_cost *cost, const stk_run_row *rows, uint32_t n,
+                  stk_arena *arena, stk_run_values **ret, stk_err *err)
 {
-    return read_runs(store, rows, n, false, arena, ret, err);
+    return read_runs(store, cost, rows, n, false, arena, ret, err);
 }
 
-int stk_runs_read_ranges(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
-                         stk_run_values **ret, stk_err *err)
+int stk_runs_read_ranges(stk_store *store, const stk_cost *cost, const stk_run_row *rows,
+                         uint32_t n, stk_arena *arena, stk_run_values **ret, stk_err *err)
 {
-    return read_runs(store, rows, n, true, arena, ret, err);
+    return read_runs(store, cost, rows, n, true, arena, ret, err);
 }
 
 /* --- asking --- */
 
-static const char *const columns[] = {"run", "name", "pipeline", "status", "created", "duration"};
+static const char *const columns[] = {"run",     "name",     "pipeline", "status",
+                                      "created", "duration", "cost"};
 
-static bool get_column(const stk_run_row *row, const char *name, stk_run_value *ret)
+bool stk_runs_have_cost(const stk_run_values *runs, uint32_t n)
 {
+    bool found = false;
+    for (uint32_t i = 0; i < n; i++) {
+        found = found || runs[i].cost >= 0;
+    }
+    return found;
+}
+
+static bool get_column(const stk_run_values *run, const char *name, stk_run_value *ret)
+{
+    const stk_run_row *row = run->row;
     const char *const texts[] = {row->id, row->name, row->pipeline, row->status};
     int64_t end = row->ended_ms != 0 ? row->ended_ms : row->now_ms;
     *ret = (stk_run_value){.name = name};
@@ -256,6 +270,10 @@ static bool get_column(const stk_run_row *row, const char *name, stk_run_value *
     }
     if (strcmp(name, "duration") == 0 && end != 0) {
         ret->number = (double)(end - row->created_ms) / 1000;
+        return true;
+    }
+    if (strcmp(name, "cost") == 0 && run->cost >= 0) {
+        ret->number = run->cost;
         return true;
     }
     return false;
@@ -282,7 +300,7 @@ bool stk_runs_get(const stk_run_values *run, const char *name, stk_run_value *re
         *ret = *found;
         return true;
     }
-    return get_column(run->row, name, ret);
+    return get_column(run, name, ret);
 }
 
 /* Two values of a run whose names end with `name`, so that it says neither. */
@@ -308,6 +326,11 @@ static int check_known(const stk_run_values *runs, uint32_t n, const char *name,
         if (stk_runs_get(&runs[i], name, &value)) {
             return 0;
         }
+    }
+    if (strcmp(name, "cost") == 0) {
+        stk_err_set(err, STK_E_USAGE, "none of these %u runs has a cost", n);
+        stk_err_hint(err, "`prices` of stoker.yaml say what an hour of a device or CPU costs");
+        return STK_E_USAGE;
     }
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
         if (strcmp(columns[i], name) == 0) {

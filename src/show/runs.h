@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "show/cost.h"
 #include "store/store.h"
 
 enum { STK_RUN_SHAPE = 20 }; /* points of the curve of a metric */
@@ -31,17 +32,21 @@ typedef struct stk_run_values {
     const stk_run_row *row;
     const stk_run_value *items;
     uint32_t n;
+    double cost; /* of all its tasks so far; -1: unknown */
 } stk_run_values;
 
-/* Reads n runs of the store (NULL: without values); a run that has gone meanwhile has no values. */
-int stk_runs_read(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
-                  stk_run_values **ret, stk_err *err);
+/* Reads n runs of the store (NULL: without values); a run that has gone meanwhile has no values.
+ * `cost` NULL: without their cost. */
+int stk_runs_read(stk_store *store, const stk_cost *cost, const stk_run_row *rows, uint32_t n,
+                  stk_arena *arena, stk_run_values **ret, stk_err *err);
 /* The same with the least and the greatest value of each metric, unless its file is large. */
-int stk_runs_read_ranges(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
-                         stk_run_values **ret, stk_err *err);
+int stk_runs_read_ranges(stk_store *store, const stk_cost *cost, const stk_run_row *rows,
+                         uint32_t n, stk_arena *arena, stk_run_values **ret, stk_err *err);
+/* Whether some run has a cost. */
+bool stk_runs_have_cost(const stk_run_values *runs, uint32_t n);
 /* The value of this name or title: a parameter, a metric ("accuracy" finds "train.accuracy" if the
  * run has only one of that name), or a column (run, name, pipeline, status, created in ms, duration
- * in s). Returns false if the run has none. */
+ * in s, cost). Returns false if the run has none. */
 bool stk_runs_get(const stk_run_values *run, const char *name, stk_run_value *ret);
 /* Keeps the runs for which `where` holds: NAME then = != < <= > >= then VALUE; numbers and
  * durations ("duration>10m") compare as numbers. A run without the value doesn't match. Returns

@@ -7,6 +7,7 @@
 #include "base/map.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "show/cost.h"
 #include "show/show_css.h"
 #include "show/show_devices.h"
 #include "show/show_html_private.h"
@@ -143,6 +144,9 @@ static int tiles(const page *p)
     stk_html_tile_seconds(p->out, t->gpu_busy_s, "devices busy");
     if (t->energy_j >= 0) {
         stk_html_tile(p->out, stk_text_energy(t->energy_j, a, sizeof a), "energy of devices");
+    }
+    if (stk_cost_say(p->view, p->now_ms, b, sizeof b) != NULL) {
+        stk_html_tile(p->out, b, "cost");
     }
     if (p->run->n_attempts_extra > 0) {
         stk_html_tile_count(p->out, p->run->n_attempts_extra, "retries");

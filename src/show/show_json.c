@@ -318,8 +318,8 @@ static void put_values(const stk_run_values *run, bool parameters, stk_buf *out)
     stk_json_close(out, '}');
 }
 
-int stk_show_json_runs(const stk_run_values *runs, uint32_t n, bool with_values, stk_buf *out,
-                       stk_err *err)
+int stk_show_json_runs(const stk_run_values *runs, uint32_t n, const char *currency,
+                       bool with_values, stk_buf *out, stk_err *err)
 {
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < n; i++) {
@@ -335,6 +335,10 @@ int stk_show_json_runs(const stk_run_values *runs, uint32_t n, bool with_values,
         stk_json_put_int(out, "created_ms", row->created_ms);
         stk_json_put_int(out, "ended_ms", row->ended_ms);
         stk_show_raw(out, "tags", row->tags, "[]");
+        if (runs[i].cost >= 0) {
+            stk_show_put_amount(out, "cost", runs[i].cost);
+            stk_json_put_known_text(out, "currency", stk_text_if_any(currency));
+        }
         if (with_values) {
             put_values(&runs[i], true, out);
             put_values(&runs[i], false, out);

@@ -17,7 +17,7 @@ int stk_show_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, b
                        stk_buf *out, stk_err *err);
 /* `stoker runs --json`: an array of {"run","name","pipeline","status","created_ms","ended_ms",
  * "tags"}; with_values also "parameters" and "metrics", objects of name and value. */
-int stk_show_json_runs(const stk_run_values *runs, uint32_t n, bool with_values, stk_buf *out,
-                       stk_err *err);
+int stk_show_json_runs(const stk_run_values *runs, uint32_t n, const char *currency,
+                       bool with_values, stk_buf *out, stk_err *err);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "show/cost.h"
 #include "show/show_devices.h"
 #include "show/show_text_private.h"
 
@@ -179,6 +180,9 @@ static void totals_line(const line_ctx *c, const stk_view_totals *t)
     if (t->gpu_held_s >= 0) {
         stk_buf_text(c->out, dot(c->style));
         stk_text_gpu_time(t, c->out);
+    }
+    if (stk_cost_say(c->view, c->now_ms, text, sizeof text) != NULL) {
+        stk_buf_printf(c->out, "%scost %s", dot(c->style), text);
     }
     const stk_view_run *run = stk_view_get_run(c->view);
     if (run->n[STK_TASK_CACHED] > 0) {

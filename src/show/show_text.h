@@ -44,8 +44,8 @@ int stk_text_failures(const stk_view *view, stk_store *store, const stk_style *s
                       stk_err *err);
 /* `stoker runs`: a table with a head. Its values are those of `named` (NULL-terminated), then as
  * many parameters and metrics in which the runs differ as fit. */
-void stk_text_runs(const stk_run_values *runs, uint32_t n, const char *const *named,
-                   const stk_style *style, stk_buf *out);
+void stk_text_runs(const stk_run_values *runs, uint32_t n, const char *currency,
+                   const char *const *named, const stk_style *style, stk_buf *out);
 
 /* --- pieces that other files use --- */
 

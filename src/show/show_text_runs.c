@@ -15,6 +15,7 @@ enum {
     STATUS = 11,
     CREATED = 19,
     TOOK = 10,
+    COST = 12,
     NAME = 24
 };
 
@@ -24,8 +25,9 @@ typedef struct table {
     const char *names[SHOWN]; /* the values' columns */
     int widths[SHOWN];
     uint32_t n_names;
-    int pipeline;  /* width */
-    bool has_name; /* some run has a name */
+    int pipeline;         /* width */
+    bool has_name;        /* some run has a name */
+    const char *currency; /* NULL: no run has a cost */
 } table;
 
 static const char *short_name(const char *name)
@@ -77,9 +79,10 @@ static void add_column(table *t, const char *name, int *room)
 /* Those that the user named, then parameters and metrics in which the runs differ. */
 static void choose(table *t, const char *const *named, const stk_style *style)
 {
-    int room = style->columns - (2 + ID + 2 + t->pipeline + 2 + STATUS + 2 + CREATED + 2 + TOOK +
-                                 2 + (t->has_name ? NAME + 2 : 0));
+    int room =
+        style->columns - (2 + ID + 2 + t->pipeline + 2 + STATUS + 2 + CREATED + 2 + TOOK + 2);
     stk_run_value value;
+    room -= t->has_name * (NAME + 2) + (t->currency != NULL) * (COST + 2);
     for (; *named != NULL; named++) {
         bool is_value = false;
         for (uint32_t i = 0; i < t->n && !is_value; i++) {
@@ -122,6 +125,9 @@ static void put_head(const table *t, const stk_style *style, stk_buf *out)
     stk_text_cell(out, style, "status", STATUS);
     stk_text_cell(out, style, "started", CREATED);
     stk_text_cell(out, style, "time", TOOK);
+    if (t->currency != NULL) {
+        stk_text_cell(out, style, "cost", COST);
+    }
     for (uint32_t k = 0; k < t->n_names; k++) {
         bool is_twice = false;
         for (uint32_t i = 0; i < t->n_names; i++) {
@@ -149,6 +155,11 @@ static void put_run(const table *t, const stk_run_values *run, const stk_style *
     stk_text_cell(out, style, row->status, STATUS);
     stk_text_cell(out, style, stk_text_time(row->created_ms, false, text, sizeof text), CREATED);
     stk_text_cell(out, style, took(row, style, text, sizeof text), TOOK);
+    if (t->currency != NULL && run->cost >= 0) {
+        stk_text_cell(out, style, stk_cost_text(run->cost, t->currency, text, sizeof text), COST);
+    } else if (t->currency != NULL) {
+        stk_text_cell(out, style, stk_text_dash(style->utf8), COST);
+    }
     for (uint32_t k = 0; k < t->n_names; k++) {
         stk_run_value value;
         bool has = stk_runs_get(run, t->names[k], &value) && value.text != NULL;
@@ -160,10 +171,13 @@ static void put_run(const table *t, const stk_run_values *run, const stk_style *
     stk_text_end_line(out);
 }
 
-void stk_text_runs(const stk_run_values *runs, uint32_t n, const char *const *named,
-                   const stk_style *style, stk_buf *out)
+void stk_text_runs(const stk_run_values *runs, uint32_t n, const char *currency,
+                   const char *const *named, const stk_style *style, stk_buf *out)
 {
     table t = {.runs = runs, .n = n, .pipeline = 8};
+    if (stk_runs_have_cost(runs, n)) {
+        t.currency = stk_text_or(currency, "");
+    }
     for (uint32_t i = 0; i < n; i++) {
         t.pipeline = MAX(t.pipeline, MIN(stk_text_width(runs[i].row->pipeline), 32));
         t.has_name = t.has_name || strcmp(runs[i].row->name, runs[i].row->id) != 0;

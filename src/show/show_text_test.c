@@ -150,18 +150,19 @@ static void test_runs(void **state)
     const stk_run_value second[] = {
         {.name = "lr", .text = "0.2", .json = "0.2", .is_parameter = true},
         {.name = "same", .text = "1", .json = "1"}};
-    const stk_run_values runs[] = {{&rows[0], first, 2}, {&rows[1], second, 2}};
+    const stk_run_values runs[] = {{&rows[0], first, 2, -1}, {&rows[1], second, 2, -1}};
+    const stk_run_values priced[] = {{&rows[0], first, 2, 0.5}, {&rows[1], second, 2, -1}};
     static const char *const none[] = {NULL}, *const named[] = {"accuracy", "duration", NULL};
-    stk_text_runs(runs, 2, none, &colour120, &out);
-    stk_text_runs(runs, 2, named, &plain100, &out);
+    stk_text_runs(runs, 2, "EUR", none, &colour120, &out);
+    stk_text_runs(priced, 2, "EUR", named, &plain100, &out);
     stk_case_golden("runs.txt", out.data);
     stk_buf_clear(&out);
-    assert_int_equal(stk_show_json_runs(runs, 2, true, &out, NULL), 0);
+    assert_int_equal(stk_show_json_runs(priced, 2, "EUR", true, &out, NULL), 0);
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *json = stk_json_read(scratch, out.data);
     assert_int_equal(stk_json_n_items(json), 2);
     stk_buf_clear(&out);
-    assert_int_equal(stk_show_json_runs(runs, 0, true, &out, NULL), 0);
+    assert_int_equal(stk_show_json_runs(runs, 0, NULL, true, &out, NULL), 0);
     assert_string_equal(out.data, "[]\n");
 }
 

@@ -106,6 +106,7 @@ void stk_show_stack_json(const stk_stack *s, stk_buf *out)
     stk_json_close(out, '}');
     stk_json_put_text(out, "registry", s->registry);
     stk_json_put_text(out, "socket", s->socket);
+    stk_json_put_known_raw(out, "prices", s->prices.json);
     if (stk_place_is_elsewhere(s->kind)) {
         put_elsewhere_json(s, out);
     }
@@ -162,6 +163,7 @@ void stk_show_stack_text(const stk_stack *s, stk_buf *out)
     }
     put_line(out, "registry", s->registry);
     put_line(out, "socket", s->socket);
+    put_line(out, "prices", s->prices.json);
     if (!stk_place_is_elsewhere(s->kind)) {
         return;
     }

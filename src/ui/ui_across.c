@@ -88,6 +88,7 @@ int stk_ui_page_compare(ui_request *r, stk_err *err)
                            .now_ms = r->now_ms};
     STK_TRY(stk_err_if_null(ask.run_url, err));
     STK_TRY(choose_rows(r, &rows, &n, err));
+    ask.cost = stk_ui_index_cost(r->at->index);
     int rc = stk_compare_load(r->at->store, rows, n, r->arena, &ask, err);
     if (rc == 0) {
         rc = put_comparison(r, &ask, err);
@@ -151,7 +152,8 @@ int stk_ui_page_devices(ui_request *r, stk_err *err)
     int64_t days = MAX(stk_ui_get_whole(r, "days", DAYS, DAYS_MOST), 1);
     STK_TRY(stk_hours_new(MAX(r->now_ms - days * DAY_MS, 0), &hours, err));
     for (uint32_t i = 0; i < r->ui->n_stores; i++) {
-        STK_TRY(stk_hours_add(hours, r->ui->stores[i].store, err));
+        const ui_store *at = &r->ui->stores[i];
+        STK_TRY(stk_hours_add(hours, at->store, stk_ui_index_cost(at->index), err));
     }
     put_head(r, "Hours of devices");
     stk_html_put(&r->out, "<form class=\"meta\" action=\"devices\"><label>the last <input "

@@ -18,6 +18,7 @@ typedef struct names {
     uint32_t n;
     const char *shown[SHOWN];
     uint32_t n_shown;
+    bool has_cost;
 } names;
 
 /* --- choosing runs --- */
@@ -131,6 +132,7 @@ static bool is_chosen(const ui_request *r, const char *name)
 static void find_names(const ui_request *r, const stk_run_values *runs, uint32_t n, names *all)
 {
     bool chooses = stk_ui_get(r, "col") != NULL;
+    all->has_cost = stk_runs_have_cost(runs, n);
     for (int parameters = 1; parameters >= 0; parameters--) {
         for (uint32_t i = 0; i < n; i++) {
             for (uint32_t k = 0; k < runs[i].n; k++) {
@@ -263,6 +265,12 @@ static void put_run_row(ui_request *r, const stk_run_values *run, const names *a
         stk_html_seconds(&r->out, (double)(end - row->created_ms) / 1000);
     }
     stk_buf_text(&r->out, "</td>");
+    if (all->has_cost && run->cost >= 0) {
+        const char *currency = stk_cost_currency(stk_ui_index_cost(r->at->index));
+        stk_html_cell(&r->out, "num", stk_cost_text(run->cost, currency, text, sizeof text));
+    } else if (all->has_cost) {
+        stk_html_cell(&r->out, "num dim", "–");
+    }
     for (uint32_t i = 0; i < all->n_shown; i++) {
         put_value_cell(r, run, all->shown[i]);
     }
@@ -288,6 +296,9 @@ static void put_table(ui_request *r, const stk_run_values *runs, uint32_t n, con
     put_column(r, "status", "status", "");
     put_column(r, "created", "started", "num");
     put_column(r, "duration", "duration", "num");
+    if (all->has_cost) {
+        put_column(r, "cost", "cost", "num");
+    }
     for (uint32_t i = 0; i < all->n_shown; i++) {
         put_column(r, all->shown[i], all->shown[i], "num");
     }
@@ -389,6 +400,10 @@ int stk_ui_page_runs(ui_request *r, stk_err *err)
     stk_ui_put_left(r);
     if (rc < 0) {
         put_trouble(r, &why);
+    }
+    if (stk_ui_index_no_cost(r->at->index)[0] != '\0') {
+        stk_html_put(&r->out, "<div class=\"note\">No cost is shown: %s</div>\n",
+                     stk_ui_index_no_cost(r->at->index));
     }
     put_filter(r, &all);
     if (shown > 0) {

@@ -110,6 +110,28 @@ def test_metrics_of_a_cached_step(cli: Cli, ui: Start) -> None:
     assert cli("rm", first).code == 0 and cli("runs", "--where", "loss<3").code != 0
 
 
+def test_cost(cli: Cli, ui: Start) -> None:
+    """A column that sorts and filters, where there are prices; it follows a change of the file."""
+    for name, cpus in (("a", 1), ("b", 0.5)):
+        assert cli.run({name: {"run": "sleep 0.2", "resources": {"cpu_count": cpus}}}).code == 0
+    server = ui()
+    assert ">cost<" not in server.get("runs").text
+    cli.write("stoker.yaml", "prices: {currency: EUR, cpu_hour: 3600}\n")
+    wait_for(lambda: ">cost<" in server.get("runs").text)
+    less, more = (f"{run['cost']:.2f} EUR" for run in cli.json("runs"))
+    page = server.get("runs?sort=-cost").text
+    assert 0 < page.index(more) < page.index(less)
+    some = server.get("runs?where=cost%3E0.15").text
+    assert more in some and less not in some
+    first = cli.json("runs")[1]["run"]
+    assert more in server.get(f"run?run={first}").text
+    assert (
+        less in server.get("compare?" + "&".join(f"run={r['run']}" for r in cli.json("runs"))).text
+    )
+    cli.write("stoker.yaml", "prices: {cpu_hour: much}\n")
+    wait_for(lambda: "No cost is shown" in server.get("runs").text)
+
+
 def test_across(cli: Cli, ui: Start) -> None:
     """Marked runs side by side, all that a filter leaves, a step over its runs, hours of devices."""
     for lr in (0.1, 0.2, 0.3):

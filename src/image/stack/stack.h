@@ -61,6 +61,24 @@ typedef struct stk_inherited {
     stk_json node;
 } stk_inherited;
 
+typedef struct stk_price {
+    const char *device; /* as `gpu_class` names devices */
+    double hour;
+} stk_price;
+
+/* What an hour costs, in any currency. */
+typedef struct stk_prices {
+    double gpu_hour;       /* of a device that `devices` doesn't name; -1, as all below: not said */
+    double cpu_hour;       /* of a CPU */
+    double memory_gb_hour; /* of 1 GB of memory */
+    const stk_price *devices;
+    uint32_t n_devices;
+    const char *currency; /* "USD"; NULL: not said */
+    const char *json;     /* as written; NULL: there are none */
+} stk_prices;
+
+#define STK_PRICES_UNSET ((stk_prices){.gpu_hour = -1, .cpu_hour = -1, .memory_gb_hour = -1})
+
 /* Other tools that hear of a run, whatever its stack. NULL: they don't. */
 typedef struct stk_tools {
     const char *trackers;                    /* names of tbl/trackers.def: "mlflow,wandb" */
@@ -94,11 +112,13 @@ typedef struct stk_stack {
     const stk_resources *defaults; /* for what a step doesn't request; or NULL */
     const stk_resources *limits;   /* the most that a task may request per node; or NULL */
     const stk_pool *pools;
-    uint32_t n_pools; /* 0: unknown */
+    uint32_t n_pools;  /* 0: unknown */
+    stk_prices prices; /* of this stack's tasks; the file's hold for what they leave out */
     /* all stacks of the file, for steps that name another one */
     const struct stk_stack *all;
     uint32_t n_all;
     stk_tools tools;
+    stk_prices file_prices;
     bool is_chosen; /* by the user: steps that only have options for another backend stay here */
 } stk_stack;
 

@@ -45,6 +45,7 @@ enum {
     K_MAP,
     K_REGISTRY,
     K_SOCKET,
+    K_PRICES,
     K_STORE,
     K_STORE_VOLUME,
     K_HOSTS,
@@ -59,23 +60,16 @@ enum {
     K_POOLS,
     K_N
 };
-static const char *const stack_keys[K_N] = {[K_BACKEND] = "backend",
-                                            [K_IMAGE] = "default_image",
-                                            [K_MAP] = "image_map",
-                                            [K_REGISTRY] = "registry",
-                                            [K_SOCKET] = "socket",
-                                            [K_STORE] = "store",
-                                            [K_STORE_VOLUME] = "store_volume",
-                                            [K_HOSTS] = "hosts",
-                                            [K_OPTIONS] = "options",
-                                            [K_CARRY] = "carry",
-                                            [K_RUNNER] = "runner_image",
-                                            [K_VOLUME] = "carry_volume",
-                                            [K_JOBS] = "max_jobs",
-                                            [K_PENDING] = "pending",
-                                            [K_DEFAULTS] = "resources",
-                                            [K_LIMITS] = "limits",
-                                            [K_POOLS] = "pools"};
+static const char *const stack_keys[K_N] = {
+    [K_BACKEND] = "backend",     [K_IMAGE] = "default_image",
+    [K_MAP] = "image_map",       [K_REGISTRY] = "registry",
+    [K_SOCKET] = "socket",       [K_PRICES] = "prices",
+    [K_STORE] = "store",         [K_STORE_VOLUME] = "store_volume",
+    [K_HOSTS] = "hosts",         [K_OPTIONS] = "options",
+    [K_CARRY] = "carry",         [K_RUNNER] = "runner_image",
+    [K_VOLUME] = "carry_volume", [K_JOBS] = "max_jobs",
+    [K_PENDING] = "pending",     [K_DEFAULTS] = "resources",
+    [K_LIMITS] = "limits",       [K_POOLS] = "pools"};
 
 static int longer_first(const void *a, const void *b)
 {
@@ -260,6 +254,8 @@ static int read_key(stk_spec_reader *r, int key, const stk_json *value, stk_stac
         return read_holds(r, value, &stack->limits);
     case K_POOLS:
         return read_pools(r, value, stack);
+    case K_PRICES:
+        return stk_stack_read_prices(r, value, true, &stack->prices);
     default:
         return stk_spec_read_text(r, value, stack_keys[key], texts[key]);
     }
@@ -304,8 +300,12 @@ static int check_kind(stk_spec_reader *r, const stk_json *map, const stk_stack *
 
 static stk_stack blank(const char *name, const char *file, stk_place_kind kind)
 {
-    return (stk_stack){
-        .name = name, .file = file, .kind = kind, .max_jobs = MAX_JOBS, .pending_ms = -1};
+    return (stk_stack){.name = name,
+                       .file = file,
+                       .kind = kind,
+                       .max_jobs = MAX_JOBS,
+                       .pending_ms = -1,
+                       .prices = STK_PRICES_UNSET};
 }
 
 /* What isn't said, of other machines. */
@@ -392,10 +392,10 @@ static bool says_nothing(const char *text)
 
 /* All of it is read, whichever stack is asked for: a mistake is seen when it is made. */
 static int read_stacks(stk_spec_reader *r, const stk_json *root, stk_tools *tools,
-                       stk_stack *stacks, uint32_t *ret_n)
+                       stk_prices *prices, stk_stack *stacks, uint32_t *ret_n)
 {
-    static const char *const keys[] = {"stoker", "stacks", "trackers", "openlineage",
-                                       "opentelemetry"};
+    static const char *const keys[] = {"stoker",      "stacks",        "trackers",
+                                       "openlineage", "opentelemetry", "prices"};
     int64_t version = FILE_VERSION;
     const stk_json *list = NULL;
     *ret_n = 0;
@@ -415,6 +415,8 @@ static int read_stacks(stk_spec_reader *r, const stk_json *root, stk_tools *tool
         } else if (key == 1) {
             STK_TRY(stk_spec_read_map(r, value, "stacks"));
             list = value;
+        } else if (key == STK_SPEC_N(keys) - 1) {
+            STK_TRY(stk_stack_read_prices(r, value, false, prices));
         } else {
             STK_TRY(stk_stack_read_tools(r, (stk_tools_key)(key - 2), value, tools));
         }
@@ -523,6 +525,7 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
     const char *want = stk_text_or(name, "local"), *given = NULL;
     stk_stack *stacks = stk_arena_array(arena, STACKS_MAX, sizeof *stacks);
     stk_tools tools = {0};
+    stk_prices prices = STK_PRICES_UNSET;
     uint32_t n = 0;
     STK_TRY(stk_err_if_null(stacks, err));
     STK_TRY(find_file(folder, arena, &file, &beyond, err));
@@ -534,7 +537,7 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
         STK_TRY(stk_trust_read(file, FILE_BYTES, &text, &len, err));
         if (!says_nothing(text)) {
             STK_TRY(stk_yaml_or_json_parse(text, len, file, &file_limits, arena, &root, err));
-            STK_TRY(read_stacks(&r, &root, &tools, stacks, &n));
+            STK_TRY(read_stacks(&r, &root, &tools, &prices, stacks, &n));
         }
     }
     STK_TRY(cut_options(&want, stacks, n, &given, arena, err));
@@ -566,6 +569,7 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
     }
     STK_TRY(stk_stack_ask_tools(&tools, arena, err));
     ret->tools = tools;
+    ret->file_prices = prices;
     ret->all = stacks;
     ret->n_all = n;
     ret->is_chosen = name != NULL;

@@ -35,6 +35,10 @@ int stk_stack_read_tools(stk_spec_reader *r, stk_tools_key key, const stk_json *
 /* STOKER_TRACKERS, STOKER_OPENLINEAGE and STOKER_OPENTELEMETRY win over the file. STK_E_USAGE. */
 int stk_stack_ask_tools(stk_tools *tools, stk_arena *arena, stk_err *err);
 
+/* stack_prices.c. `ret` begins as STK_PRICES_UNSET. */
+int stk_stack_read_prices(stk_spec_reader *r, const stk_json *map, bool is_of_stack,
+                          stk_prices *ret);
+
 /* stack_unused.c. Adds to the place's note which of the step's options are other backends' and have
  * no effect here; `backend`: the step's, or a NULL node. */
 int stk_stack_note_unused(const stk_json *backend, const char *step, const stk_resources *res,

@@ -347,6 +347,8 @@ const char *stk_spec_vendor_of(const stk_alternative *want);
 /* True if the class names a model of tbl/models.def, and `model` is a different one there. False if
  * either is unknown: a class may also be the value of a cluster's label. */
 bool stk_spec_is_other_model(const char *gpu_class, const char *model);
+/* The memory in bytes of a whole device of this model of tbl/models.def; -1: it isn't there. */
+int64_t stk_spec_model_memory(const char *model);
 /* True if the class asks for slices of devices ("1g.10gb", "A100-3G.40GB", "mig"). */
 bool stk_spec_is_slice(const char *gpu_class);
 /* … and for this profile. */

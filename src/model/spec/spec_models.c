@@ -79,13 +79,15 @@ static bool is_filler(word w)
 /* Common names of models, and their makers' names. */
 static const struct {
     const char *vendor, *name, *model;
+    int64_t memory_mib;
 } models[] = {
-#define MODEL(vendor, name, model, memory_mib, cc, links, shape, cores) {vendor, name, model},
+#define MODEL(vendor, name, model, memory_mib, cc, links, shape, cores)                            \
+    {vendor, name, model, memory_mib},
 #include "tbl/models.def"
 #undef MODEL
-    {"google", "tpu", NULL},
-    {"aws", "neuron", NULL},
-    {"habana", "gaudi", NULL},
+    {"google", "tpu", NULL, -1},
+    {"aws", "neuron", NULL, -1},
+    {"habana", "gaudi", NULL, -1},
 };
 
 /* True if the name, separators aside, is in the text as whole words. */
@@ -141,6 +143,16 @@ bool stk_spec_is_other_model(const char *gpu_class, const char *model)
         is_named = true;
     }
     return is_named;
+}
+
+int64_t stk_spec_model_memory(const char *model)
+{
+    for (size_t i = 0; model != NULL && i < sizeof models / sizeof *models; i++) {
+        if (models[i].model != NULL && strcasecmp(models[i].model, model) == 0) {
+            return models[i].memory_mib << 20;
+        }
+    }
+    return -1;
 }
 
 /* True for "H100-SXM" and "NVIDIA H100 80GB HBM3". */
