@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Iterator
@@ -81,6 +82,49 @@ def test_objects_and_artifacts(tool: Tool, lab: Lab) -> None:
     assert "its objects have no URL" in tool.fails("share", "link", URL, "k")
     tool("share", "rm", URL, "artifacts/")
     assert tool("share", "ls", URL) == ""
+
+
+def test_looked_at(tool: Tool, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """`stoker runs` and `stoker ui` show what the host has of runs, also what comes meanwhile."""
+    share = tmp_path_factory.mktemp("shared") / "share"
+    stack = {"backend": "kubernetes", "store": str(share), "default_image": "127.0.0.1:1/img:1"}
+    steps = {
+        "here": {"run": "exit 3", "backend": "local"},
+        "away": {"run": "true", "after": ["here"]},
+    }
+    (tool.folder / "stoker.yaml").write_text(json.dumps({"stacks": {"prod": stack}}))
+    (tool.folder / "p.json").write_text(json.dumps({"stoker": 1, "name": "p", "steps": steps}))
+
+    def run() -> str:
+        done = tool.run("run", "--stack", "prod", "p.json", STOKER_REMOTE_FAKE=str(tool.folder))
+        assert done.returncode == 1, done.stderr
+        newest = str(max(path.name for path in (share / "runs").iterdir()))
+        for file in (share / "runs" / newest).rglob("*"):
+            if file.is_file():
+                tool("share", "put", URL, str(file.relative_to(share)), str(file))
+        return newest
+
+    first = run()
+    (listed,) = json.loads(tool("runs", "--store", URL, "--json"))
+    assert (listed["run"], listed["status"]) == (first, "failed")
+    server = tool.start("ui", "--json", "--store", URL)
+    try:
+        assert server.stdout is not None
+        base, token = json.loads(server.stdout.readline())["url"].split("?token=")
+
+        def shows(text: str) -> bool:
+            ask = urllib.request.Request(
+                base + "runs", headers={"Authorization": f"Bearer {token}"}
+            )
+            with urllib.request.urlopen(ask) as answer:
+                return text in answer.read().decode()
+
+        wait_for(lambda: shows(first) and shows(f"A copy of <code>{URL}"), why="it isn't shown")
+        second = run()
+        wait_for(lambda: shows(second), why="it isn't followed")
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
 
 
 def test_an_absolute_folder_with_a_port_and_a_user(tool: Tool, lab: Lab) -> None:
