@@ -161,7 +161,7 @@ static int open_run(stk_cli_read *read, const char *text, const char *step, stk_
 int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read, stk_err *err)
 {
     const char *text = stk_cli_arg(cli, i_arg), *step = NULL;
-    bool with_files = cli->command == &stk_cmd_logs;
+    bool with_files = cli->command == &stk_cmd_logs || cli->command == &stk_cmd_metrics;
     if (text != NULL) {
         step = stk_cli_arg(cli, i_arg + 1);
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "away/agent/agent_private.h"
@@ -42,13 +43,28 @@ static void send_one(sending *s, const char *name)
     }
 }
 
-/* The attempt's own file is node 0's. */
+static int send_events(void *arg, const stk_dir_seen *seen, stk_err *err)
+{
+    STK_TEXT_AUTO name = stk_file_join(STK_METRICS_EVENTS, seen->below);
+    (void)err;
+    if (S_ISREG(seen->st->st_mode) && strstr(seen->name, ".tfevents.") != NULL && name != NULL) {
+        send_one(arg, name);
+    }
+    return 0;
+}
+
+/* The attempt's own files are node 0's. */
 static void send_all(sending *s)
 {
     STK_DIR_AUTO dir = {0};
     char name[512];
     if (s->a->node == 0) {
+        STK_TEXT_AUTO events = stk_file_join(s->a->order.dir, STK_METRICS_EVENTS);
         send_one(s, STK_METRICS_FILE);
+        if (events != NULL && stk_file_exists(events) &&
+            stk_dir_walk(events, send_events, s, NULL) < 0) {
+            return; /* the next look may do */
+        }
     }
     if (stk_dir_read(s->a->order.dir, &dir, NULL) < 0) {
         return;
