@@ -46,7 +46,9 @@ const stk_command stk_cmd_metrics = {
         "Steps log them by stoker.log_metrics({'loss': x}, step=i); a command appends a line of "
         "JSON to the file $STOKER_METRICS, with the metrics and, if it likes, a step. They can be "
         "looked at while the step runs. Attempts of a task are one curve: one that goes on at a "
-        "checkpoint replaces what the earlier one logged from there on. RUN as in 'stoker show'.",
+        "checkpoint replaces what the earlier one logged from there on. RUN as in 'stoker show'. "
+        "With "
+        "--stack or --store also of a run that another machine's engine has, some seconds late.",
     .options = options,
     .max_args = 2,
     .run = run_metrics};

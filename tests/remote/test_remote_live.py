@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from cluster import Cluster
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from test_agent_s3_failpoints import DriveS3, on_s3
 from test_engine import IMAGE, Project, project
 from test_taken_over import Machine, other, wait_for_start
@@ -29,13 +32,14 @@ class Training:
 
     def __init__(self, project: Project) -> None:
         self.project, self.go = project, project.folder.parent / "go"
+        self.words: list[str] = []
         self.document = project.document({"train": {"run": TRAIN.format(go=self.go)}})
 
     def go_on(self, stage: int) -> None:
         Path(f"{self.go}-{stage}").touch()
 
     def points(self) -> list[list[float]]:
-        done = self.project("metrics", "latest", "--json")
+        done = self.project("metrics", "latest", "--json", *self.words)
         found: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == 0 else []
         return [[step, value] for metric in found for step, _, value in metric["points"]]
 
@@ -110,6 +114,55 @@ def test_resumed(project: Project, training: Training) -> None:
     training.wait_until(4)
     assert project.show()["steps"]["train"]["attempts"] == 1
     assert left(project) == []
+
+
+def test_from_another_machine(project: Project, training: Training, other: Machine) -> None:
+    """`metrics --stack` has what was sent so far, then what is there at the end, each once."""
+    engine = project.begin("run", "--with", "prod", training.document)
+    training.wait_until(1)
+    training.words = ["--stack", "prod"]
+    with other:
+        training.wait_until(1)
+        training.go_on(1)
+        training.wait_until(3)
+        training.wait_until(3)
+    training.go_on(2)
+    _, err = engine.communicate(timeout=120)
+    assert engine.returncode == 0, err
+    with other:
+        training.wait_until(4)
+
+
+def test_tensorboard(project: Project, training: Training) -> None:
+    """TensorBoard's files come while the step runs, in pieces that need not be whole records."""
+    board = project.folder.parent / "board"
+    writer = EventFileWriter(str(board))
+    for i in range(1, 5):
+        value = Summary.Value(tag="loss", simple_value=i / 10)
+        writer.add_event(Event(step=i, wall_time=i, summary=Summary(value=[value])))
+    writer.close()
+    (file,) = board.iterdir()
+    size = file.stat().st_size
+    to = "$(dirname $STOKER_METRICS)/tensorboard/run"
+    step = (
+        f"wait_for() {{ while [ ! -e {training.go}-$1 ]; do sleep 0.05; done; }}; mkdir -p {to};"
+        f"head -c {size - 30} {file} > {to}/{file.name}; wait_for 1;"
+        f"tail -c 30 {file} >> {to}/{file.name}; wait_for 2"
+    )
+    document = project.document({"train": {"run": step}})
+    engine = project.begin("run", "--with", "prod", document)
+
+    def points() -> list[list[float]]:
+        return [[i, round(value, 3)] for i, value in training.points()]
+
+    wait_for(lambda: points() == [[i, i / 10] for i in range(1, 4)], why="no value comes")
+    training.go_on(1)
+    wait_for(lambda: points() == [[i, i / 10] for i in range(1, 5)], why="the last doesn't come")
+    assert project.show()["steps"]["train"]["status"] == "running"
+    training.go_on(2)
+    _, err = engine.communicate(timeout=120)
+    assert engine.returncode == 0, err
+    assert points() == [[i, i / 10] for i in range(1, 5)] and left(project) == []
 
 
 def test_taken_over(project: Project, training: Training, other: Machine) -> None:

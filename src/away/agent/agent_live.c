@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "away/agent/agent_private.h"
@@ -42,13 +43,27 @@ static void send_one(sending *s, const char *name, int64_t most)
     }
 }
 
+static int send_events(void *arg, const stk_dir_seen *seen, stk_err *err)
+{
+    STK_TEXT_AUTO name = stk_file_join(STK_METRICS_EVENTS, seen->below);
+    (void)err;
+    if (S_ISREG(seen->st->st_mode) && strstr(seen->name, ".tfevents.") != NULL && name != NULL) {
+        send_one(arg, name, STK_LIVE_BYTES);
+    }
+    return 0;
+}
+
 /* The attempt's own files are node 0's. */
 static void send_all(sending *s)
 {
     STK_DIR_AUTO dir = {0};
     char name[512];
     if (s->a->node == 0) {
+        STK_TEXT_AUTO events = stk_file_join(s->a->order.dir, STK_METRICS_EVENTS);
         send_one(s, STK_METRICS_FILE, STK_LIVE_BYTES);
+        if (events != NULL && stk_file_exists(events)) {
+            (void)!stk_dir_walk(events, send_events, s, NULL); /* else the next look may do */
+        }
     }
     if (s->a->node == 0 && (s->n_looks++ < OFTEN || s->n_looks % SELDOM == 0)) {
         send_one(s, "stdout.log", STK_LIVE_LOG_BYTES);

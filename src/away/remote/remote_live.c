@@ -46,9 +46,9 @@ bool stk_live_send(stk_share *share, const char *key, const char *dir, stk_live_
     bool any = false;
     for (int i = 0; data != NULL && i < SEND_PIECES && file->from < file->most; i++) {
         ssize_t n = pread(fd, data, STK_LIVE_PIECE, file->from);
-        (void)snprintf(object, sizeof object, "%s/%s/%0*lld", at, file->name, DIGITS,
-                       (long long)file->from);
-        if (n <= 0 || file->from + n <= file->until) {
+        int length = snprintf(object, sizeof object, "%s/%s/%0*lld", at, file->name, DIGITS,
+                              (long long)file->from);
+        if (n <= 0 || file->from + n <= file->until || length >= (int)sizeof object) {
             break;
         }
         any = true;
@@ -69,8 +69,7 @@ bool stk_live_send(stk_share *share, const char *key, const char *dir, stk_live_
 
 /* An object that has more than the file here. */
 typedef struct news {
-    const char *key, *path;
-    const char *rank; /* the rank's folder, which may not exist yet; NULL: the attempt's own file */
+    const char *key, *path, *dir, *folder; /* the attempt's directory, and the file's below it */
     int64_t from;
 } news;
 
@@ -88,49 +87,59 @@ static int64_t size_of(const char *path)
     return lstat(path, &st) == 0 ? (int64_t)st.st_size : 0;
 }
 
-/* A name that a file in live/ has, and what the key has before it. */
+/* "stdout.log" and "stderr.log", the attempt's own. */
 static bool is_log(const char *name, size_t n)
 {
     return n == strlen("stdout.log") &&
            (strncmp(name, "stdout.log", n) == 0 || strncmp(name, "stderr.log", n) == 0);
 }
 
-/* The begin of the part of `key` that ends at `end`. */
-static size_t part_before(const char *key, size_t end)
+/* A log, "metrics.jsonl", "rank-1/metrics.jsonl", or "tensorboard/…/NAME.tfevents.NAME". */
+static bool is_name(const char *name, size_t n)
 {
-    while (end > 0 && key[end - 1] != '/') {
-        end--;
+    static const char board[] = STK_METRICS_EVENTS "/";
+    size_t digits = strspn(name + MIN(n, 5), "0123456789");
+    const char *base = memrchr(name, '/', n);
+    if (is_log(name, n)) {
+        return true;
     }
-    return end;
+    if (n > 5 && strncmp(name, "rank-", 5) == 0 && digits > 0 && name[5 + digits] == '/') {
+        n -= 6 + digits;
+        name += 6 + digits;
+    }
+    if (n == sizeof STK_METRICS_FILE - 1 && memcmp(name, STK_METRICS_FILE, n) == 0) {
+        return true;
+    }
+    if (strncmp(name, board, sizeof board - 1) != 0 || base == NULL ||
+        memmem(base, (size_t)(name + n - base), ".tfevents.", 10) == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i + 1 < n; i++) { /* no "..", no "" */
+        if (name[i] == '/' && (name[i + 1] == '.' || name[i + 1] == '/')) {
+            return false;
+        }
+    }
+    return true;
 }
 
-/* "<attempt>/metrics.jsonl/<offset>", "<attempt>/rank-1/metrics.jsonl/<offset>" or
- * "<attempt>/stdout.log/<offset>": the length of the attempt's part, 0 for other keys, for anybody
- * may write to the share. */
+/* "runs/<run>/live/<step>/<task>/<attempt>/<name>/<offset>": the length of the attempt's part, 0
+ * for other keys, for anybody may write to the share. */
 static size_t parse_key(const char *key, const char **ret_name, size_t *ret_n, int64_t *ret_from)
 {
     size_t n = strlen(key);
-    if (n < DIGITS + 1 || strspn(key + n - DIGITS, "0123456789") != DIGITS ||
-        key[n - DIGITS - 1] != '/') {
-        return 0;
+    const char *name = key;
+    for (int i = 0; i < 6 && name != NULL; i++) {
+        name = stk_text_behind_first(name, '/');
     }
-    size_t end = n - DIGITS - 1, name = part_before(key, end);
-    bool is_metrics = end - name == strlen(STK_METRICS_FILE) &&
-                      strncmp(key + name, STK_METRICS_FILE, end - name) == 0;
-    if (name == 0 || (!is_metrics && !is_log(key + name, end - name))) {
+    if (name == NULL || n < DIGITS + 1 || key[n - DIGITS - 1] != '/' ||
+        key + n - DIGITS - 1 <= name || strspn(key + n - DIGITS, "0123456789") != DIGITS ||
+        !is_name(name, (size_t)(key + n - DIGITS - 1 - name))) {
         return 0;
-    }
-    size_t rank = part_before(key, name - 1);
-    size_t digits = strspn(key + rank + MIN(name - 1 - rank, 5), "0123456789");
-    bool is_of_rank = is_metrics && rank > 0 && strncmp(key + rank, "rank-", 5) == 0 &&
-                      digits > 0 && rank + 5 + digits == name - 1;
-    if (is_of_rank) {
-        name = rank;
     }
     *ret_from = strtoll(key + n - DIGITS, NULL, 10);
-    *ret_name = key + name;
-    *ret_n = end - name;
-    return name - 1;
+    *ret_name = name;
+    *ret_n = (size_t)(key + n - DIGITS - 1 - name);
+    return (size_t)(name - 1 - key);
 }
 
 static int look_at(void *arg, const char *key, int64_t size, int64_t mtime_ms)
@@ -157,11 +166,12 @@ static int look_at(void *arg, const char *key, int64_t size, int64_t mtime_ms)
         return 0;
     }
     l->items = items;
-    items[l->n] = (news){.key = copy, .path = path, .from = from};
-    if (name[0] == 'r') {
-        items[l->n].rank = stk_arena_dupn(l->arena, path, (size_t)(strrchr(path, '/') - path));
-    }
-    l->n++;
+    items[l->n++] =
+        (news){.key = copy,
+               .path = path,
+               .dir = l->tasks[i].dir,
+               .folder = stk_arena_dupn(l->arena, path, (size_t)(strrchr(path, '/') - path)),
+               .from = from};
     return 0;
 }
 
@@ -175,8 +185,8 @@ static int append_news(stk_share *share, const news *one, stk_err *err)
         return 0; /* something between is missing */
     }
     STK_TRY(stk_share_get_range(share, one->key, size - one->from, &more, err));
-    if (one->rank != NULL) {
-        (void)mkdir(one->rank, 0755);
+    if (one->folder != NULL && strcmp(one->folder, one->dir) != 0 && stk_file_exists(one->dir)) {
+        (void)stk_file_mkdirs(one->folder, 0755, NULL);
     }
     STK_FD_AUTO fd = stk_file_open_regular(one->path, O_RDWR | O_CREAT, 0644);
     if (fd < 0 || fstat(fd, &st) < 0) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "away/remote/remote_live.h"
+#include "base/buf.h"
 #include "base/testing.h"
 #include "sys/file.h"
 
@@ -177,11 +178,50 @@ static void test_no_directory(void **state)
     assert_false(stk_file_exists(in("gone")));
 }
 
+/* TensorBoard's files, in folders; names that lead elsewhere or are another file's are left alone.
+ */
+static void test_events(void **state)
+{
+    (void)state;
+    static const char name[] = "tensorboard/run/a/events.out.tfevents.1.host.0";
+    static const char *const bad[] = {"tensorboard/../../x.tfevents.1",
+                                      "tensorboard/.x.tfevents.1",
+                                      "tensorboard//x.tfevents.1",
+                                      "tensorboard/x.tfevents",
+                                      "result.json",
+                                      "../metrics.jsonl",
+                                      "rank-1/../metrics.jsonl"};
+    stk_live_file file = {.name = name, .most = STK_LIVE_BYTES};
+    stk_err err = {0};
+    char text[5000];
+    memset(text, 'x', sizeof text);
+    assert_int_equal(stk_file_mkdirs(in("there/tensorboard/run/a"), 0755, &err), 0);
+    for (int i = 0; i < 30; i++) {
+        log_text("there/tensorboard/run/a/events.out.tfevents.1.host.0", text, sizeof text);
+        send_file(&file);
+        assert_true(fetch("here"));
+        check_same("there/tensorboard/run/a/events.out.tfevents.1.host.0",
+                   "here/tensorboard/run/a/events.out.tfevents.1.host.0");
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        STK_BUF_AUTO key = STK_BUF_INIT(4096);
+        stk_buf_printf(&key, LIVE "/%s/000000000000", bad[i]);
+        if (stk_share_put(share, key.data, "bad", 3, false, &err) < 0) {
+            continue; /* the share itself refuses it */
+        }
+        STK_BUF_AUTO path = STK_BUF_INIT(4096);
+        stk_buf_printf(&path, "here/%s", bad[i]);
+        (void)fetch("here");
+        assert_false(stk_file_exists(in(path.data)));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_once), cmocka_unit_test(test_goes_on_within_a_line),
         cmocka_unit_test(test_foreign_keys), cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_events),
         cmocka_unit_test(test_no_directory)};
     return cmocka_run_group_tests_name("remote_live", tests, setup, teardown);
 }
