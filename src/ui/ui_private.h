@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "show/gpus.h"
 #include "show/runs.h"
 #include "show/show_markup.h"
 #include "store/store.h"
@@ -139,6 +140,18 @@ int stk_ui_index_uses(ui_index *index, const char *digest, const char *run, cons
 
 int stk_ui_now_open(stk_ui *ui, stk_err *err);
 void stk_ui_now_close(stk_ui *ui);
+
+/* What a device did at one moment. */
+typedef struct ui_look {
+    int64_t ms;
+    int32_t busy, memory; /* percent; -1 unknown */
+    char holder[96];      /* "": free */
+} ui_look;
+
+/* Fills `kept` looks of each device, a second apart until `now_ms`, by what the stores keep of the
+ * tasks that had it. Returns how many of the last ones say something. */
+uint32_t stk_ui_past(const stk_ui *ui, const stk_gpus *gpus, int64_t now_ms, ui_look *looks,
+                     uint32_t kept);
 
 /* --- ui_act.c: changes --- */
 

@@ -322,6 +322,18 @@ def test_several_stores(cli: Cli, ui: Start) -> None:
         assert f"of{i}" in told
 
 
+def test_lanes_of_before(cli: Cli, ui: Start) -> None:
+    """At its first look *Now* has who held a device before, and what the task did with it."""
+    cli.devices("GPU-a", "GPU-b", busy_percent=75)
+    step = {"run": "sleep 3", "resources": {"gpu_count": 1}}  # sleeps: a lane needs a length
+    assert cli.run({"train": step}).code == 0
+    page = ui().get("now").text
+    (lane,) = re.findall(r'<rect class="held h\d" [^>]*width="([\d.]+)"[^>]*><title>([^<]*)', page)
+    assert lane[1] == f"run {run_id(cli)} step train" and float(lane[0]) > 5
+    curves = re.findall(r'<path class="line gpu" d="([^"]*)"', page)
+    assert sum(len(curve.split("L")) > 2 for curve in curves) == 1
+
+
 def test_prometheus(cli: Cli, ui: Start) -> None:
     cli.devices("GPU-a", "GPU-b")
     cli.run({"a": {"run": "true"}})
