@@ -82,7 +82,7 @@ def measure(
                 ("runs", f"the newest of {n:,} runs", 50),
                 ("runs?sort=-lr&where=lr%3E0.5", f"{n:,} runs filtered and sorted", 50),
                 (f"compare?run={first}&run={second}", "two runs side by side", 50),
-                ("compare", "the newest 1,000 runs compared", 2000),
+                ("compare", "the newest 1,000 runs compared", 500),
                 ("steps?step=fit", "a step over its newest 100 runs", 200),
                 (f"run?run={first}", "a run", 50),
                 (f"task?run={first}&task=fit", "a task", 50),

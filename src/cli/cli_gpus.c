@@ -98,6 +98,11 @@ static int check_words(const stk_cli *cli, double *ret_seconds, stk_err *err)
     return 0;
 }
 
+static bool has_live_form(const stk_cli *cli)
+{
+    return stk_cli_has_screen() && !stk_cli_json(cli) && !stk_cli_flag(cli, "topology");
+}
+
 /* The devices of a stack's hosts. */
 static int show_hosts(const stk_cli *cli, const char *stack, double seconds, stk_err *err)
 {
@@ -112,6 +117,9 @@ static int show_hosts(const stk_cli *cli, const char *stack, double seconds, stk
                 others[i]);
         }
     }
+    if (watching && has_live_form(cli)) {
+        return stk_cli_hosts_screen(cli, stack, true, look.period_ms, 0, err);
+    }
     if (stk_cli_json(cli)) {
         look.form = "json";
     } else if (watching && !isatty(fileno(stdout))) {
@@ -121,11 +129,6 @@ static int show_hosts(const stk_cli *cli, const char *stack, double seconds, stk
         look.topology = "yes";
     }
     return stk_cli_hosts(cli, stack, &look, err);
-}
-
-static bool has_live_form(const stk_cli *cli)
-{
-    return stk_cli_has_screen() && !stk_cli_json(cli) && !stk_cli_flag(cli, "topology");
 }
 
 static int run_gpus(const stk_cli *cli, stk_buf *out, stk_err *err)

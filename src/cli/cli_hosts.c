@@ -16,7 +16,7 @@
 #include "sys/file.h"
 
 /* Asks for one picture. Takes the lock only to put the answer down. */
-static void ask_host(stk_seat *s, uint64_t round, const char *head)
+static void ask_host(stk_seat *s, uint64_t question, const char *head)
 {
     stk_arena *arena = stk_arena_new(0);
     stk_buf text = STK_BUF_INIT(STK_LINK_BODY_MAX);
@@ -32,8 +32,12 @@ static void ask_host(stk_seat *s, uint64_t round, const char *head)
     stk_buf_done(&s->text);
     s->text = text;
     s->why = why;
-    s->answered = round;
+    s->answered = question;
     if (rc == 0) {
+        s->quits = stk_json_is_true(stk_json_get(&answer, "quit"));
+        s->types = stk_json_is_true(stk_json_get(&answer, "types"));
+        (void)snprintf(s->cancel, sizeof s->cancel, "%s",
+                       stk_text_or(stk_json_get_text(&answer, "cancel"), ""));
         s->heard_ms = stk_clock_mono_ms(&stk_clock_real);
     }
     (void)pthread_cond_broadcast(&s->all->changed);
@@ -47,14 +51,14 @@ static void *serve_seat(void *arg)
     stk_hosts *all = s->all;
     (void)pthread_mutex_lock(&all->lock);
     while (!all->has_ended) {
-        if (s->answered == all->round) {
+        if (s->answered == s->wanted) {
             (void)pthread_cond_wait(&all->changed, &all->lock);
             continue;
         }
-        uint64_t round = all->round;
-        STK_TEXT_AUTO head = strdup(stk_text_or(all->ask.data, "{}"));
+        uint64_t question = s->wanted;
+        STK_TEXT_AUTO head = strdup(stk_text_or(s->ask.data, "{}"));
         (void)pthread_mutex_unlock(&all->lock);
-        ask_host(s, round, stk_text_or(head, "{}"));
+        ask_host(s, question, stk_text_or(head, "{}"));
         (void)pthread_mutex_lock(&all->lock);
     }
     (void)pthread_mutex_unlock(&all->lock);
@@ -63,20 +67,23 @@ static void *serve_seat(void *arg)
 
 /* --- a picture --- */
 
-static void write_ask(stk_hosts *h, int rows)
+void stk_hosts_begin_ask(stk_seat *s, const char *op, int columns, int rows)
 {
     const stk_style style = stk_cli_style(stdout);
-    bool is_seen = isatty(STDOUT_FILENO); /* a file or pipe has no width to fit */
-    stk_buf_clear(&h->ask);
-    stk_json_open(&h->ask, NULL, '{');
-    stk_json_put_text(&h->ask, "op", h->look->op);
-    stk_json_put_text(&h->ask, "form", h->look->form);
-    stk_json_put_text(&h->ask, "topology", h->look->topology);
-    stk_json_put_bool(&h->ask, "colour", style.colour);
-    stk_json_put_bool(&h->ask, "utf8", style.utf8);
-    stk_json_put_whole(&h->ask, "columns", is_seen ? style.columns : 1075);
-    stk_json_put_whole(&h->ask, "rows", rows);
-    stk_json_close(&h->ask, '}');
+    stk_buf_clear(&s->ask);
+    stk_json_open(&s->ask, NULL, '{');
+    stk_json_put_text(&s->ask, "op", op);
+    stk_json_put_bool(&s->ask, "colour", style.colour);
+    stk_json_put_bool(&s->ask, "utf8", style.utf8);
+    stk_json_put_whole(&s->ask, "columns", columns);
+    stk_json_put_whole(&s->ask, "rows", rows);
+}
+
+void stk_hosts_end_ask(stk_seat *s)
+{
+    stk_json_close(&s->ask, '}');
+    s->wanted++;
+    (void)pthread_cond_broadcast(&s->all->changed);
 }
 
 /* A host that is away holds up no picture. */
@@ -84,11 +91,19 @@ static bool have_all_answered(const stk_hosts *h)
 {
     for (uint32_t i = 0; i < h->n; i++) {
         const stk_seat *s = &h->seats[i];
-        if (s->answered != h->round && s->why.code == 0) {
+        if (s->answered != s->wanted && s->why.code == 0) {
             return false;
         }
     }
     return true;
+}
+
+void stk_hosts_wait(stk_hosts *h, int64_t patience_ms)
+{
+    const struct timespec until = stk_clock_after(patience_ms);
+    while (!have_all_answered(h) &&
+           pthread_cond_timedwait(&h->changed, &h->lock, &until) != ETIMEDOUT) {
+    }
 }
 
 /* Asks all hosts, and waits for their answers. */
@@ -98,17 +113,21 @@ static void ask_all_hosts(stk_hosts *h, int rows)
     if (h->look->n_times == 1) {
         patience_ms = ONLY_MS;
     }
-    int rows_each = 0;
+    int rows_each = 0, columns = 1075; /* a file has no width to fit */
     if (rows > 0) {
         rows_each = MAX(rows / (int)h->n - 2, 1); /* beside the host's name and a blank line */
     }
-    write_ask(h, rows_each);
-    h->round++;
-    (void)pthread_cond_broadcast(&h->changed);
-    const struct timespec until = stk_clock_after(patience_ms);
-    while (!have_all_answered(h) &&
-           pthread_cond_timedwait(&h->changed, &h->lock, &until) != ETIMEDOUT) {
+    if (isatty(STDOUT_FILENO)) {
+        columns = stk_cli_style(stdout).columns;
     }
+    for (uint32_t i = 0; i < h->n; i++) {
+        stk_seat *s = &h->seats[i];
+        stk_hosts_begin_ask(s, h->look->op, columns, rows_each);
+        stk_json_put_text(&s->ask, "form", h->look->form);
+        stk_json_put_text(&s->ask, "topology", h->look->topology);
+        stk_hosts_end_ask(s);
+    }
+    stk_hosts_wait(h, patience_ms);
 }
 
 static int draw_hosts(void *arg, const stk_cli_frame *frame, stk_buf *out, stk_err *err)
@@ -123,8 +142,6 @@ static int draw_hosts(void *arg, const stk_cli_frame *frame, stk_buf *out, stk_e
     (void)pthread_mutex_unlock(&h->lock);
     return 0;
 }
-
-/* --- its begin and end --- */
 
 static int read_hosts(stk_hosts *h, const char *name, stk_err *err)
 {
@@ -147,7 +164,9 @@ static int read_hosts(stk_hosts *h, const char *name, stk_err *err)
                            name, n, HOSTS_MAX);
     }
     for (uint32_t i = 0; i < n; i++) {
-        h->seats[i] = (stk_seat){.all = h, .name = stk_text_or(stk_json_text(&list[i]), "")};
+        h->seats[i] = (stk_seat){.all = h,
+                                 .name = stk_text_or(stk_json_text(&list[i]), ""),
+                                 .ask = STK_BUF_INIT(1 << 16)};
         h->n = i + 1;
         STK_TRY(stk_link_open(h->seats[i].name, &h->seats[i].link, err));
     }
@@ -170,9 +189,12 @@ static int start_threads(stk_hosts *h, stk_err *err)
     return 0;
 }
 
-static void close_hosts(stk_hosts *h)
+void stk_hosts_close(stk_hosts *h)
 {
     const uint64_t one = 1;
+    if (h == NULL) {
+        return;
+    }
     (void)pthread_mutex_lock(&h->lock);
     h->has_ended = true;
     (void)pthread_cond_broadcast(&h->changed);
@@ -188,29 +210,33 @@ static void close_hosts(stk_hosts *h)
     for (uint32_t i = 0; i < h->n; i++) {
         stk_link_close(h->seats[i].link);
         stk_buf_done(&h->seats[i].text);
+        stk_buf_done(&h->seats[i].ask);
     }
     stk_file_close(&h->cancel_fd);
-    stk_buf_done(&h->ask);
     stk_arena_free(h->arena);
     free(h);
 }
 
-int stk_cli_hosts(const stk_cli *cli, const char *name, const stk_cli_look *look, stk_err *err)
+int stk_hosts_open(const stk_cli *cli, const char *stack, const stk_cli_look *look, stk_hosts **ret,
+                   stk_err *err)
 {
-    stk_hosts *h = calloc(1, sizeof *h);
+    stk_hosts *h = *ret = calloc(1, sizeof *h);
     STK_TRY(stk_err_if_null(h, err));
     h->cli = cli;
     h->look = look;
-    h->stack = name;
+    h->stack = stack;
     h->cancel_fd = -1;
-    h->ask = STK_BUF_INIT(4096);
     h->arena = stk_arena_new(0);
     (void)pthread_mutex_init(&h->lock, NULL);
     stk_clock_cond_init(&h->changed);
-    int rc = read_hosts(h, name, err);
-    if (rc == 0) {
-        rc = start_threads(h, err);
-    }
+    STK_TRY(read_hosts(h, stack, err));
+    return start_threads(h, err);
+}
+
+int stk_cli_hosts(const stk_cli *cli, const char *name, const stk_cli_look *look, stk_err *err)
+{
+    stk_hosts *h = NULL;
+    int rc = stk_hosts_open(cli, name, look, &h, err);
     if (rc == 0) {
         const stk_cli_picture picture = {.draw = draw_hosts, .arg = h};
         rc = stk_cli_redraw(cli, look->period_ms, look->n_times, &picture, err);
@@ -218,6 +244,6 @@ int stk_cli_hosts(const stk_cli *cli, const char *name, const stk_cli_look *look
     if (rc == 0 && !h->has_heard) {
         rc = 3;
     }
-    close_hosts(h);
+    stk_hosts_close(h);
     return rc;
 }

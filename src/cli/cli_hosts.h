@@ -20,6 +20,11 @@ typedef struct stk_cli_look {
  * answered. STK_E_USAGE: its machines aren't hosts of SSH. */
 int stk_cli_hosts(const stk_cli *cli, const char *name, const stk_cli_look *look, stk_err *err);
 
+/* The same as a screen, with the keys of `stoker top`: each host keeps its own, keys go to one of
+ * them. */
+int stk_cli_hosts_screen(const stk_cli *cli, const char *name, bool processes, int64_t period_ms,
+                         int64_t n_times, stk_err *err);
+
 /* What a host does for that (`stoker far`). */
 extern const stk_link_op stk_cli_far_ops[];
 

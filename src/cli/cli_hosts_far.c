@@ -1,15 +1,21 @@
 /* The host's side of `stoker gpus --stack` and `stoker top --stack`: its picture as text. */
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/cli_cancelling.h"
 #include "cli/cli_hosts.h"
 #include "show/gpus.h"
 #include "show/top/top.h"
+#include "sys/file.h"
 
 static pthread_mutex_t one_look = PTHREAD_MUTEX_INITIALIZER; /* at a time */
 static stk_top *top; /* kept, because usage of CPUs is the difference of two pictures */
+static stk_top_screen
+    *screens[2]; /* of steps, of programs; they keep what keys have made of them */
+static stk_cli_cancelling cancelling = {.said_fd = -1};
 
 static stk_style style_of(const stk_json *ask)
 {
@@ -40,10 +46,8 @@ static int look_at_gpus(const stk_json *ask, stk_buf *out, stk_err *err)
     return 0;
 }
 
-static int look_at_top(const stk_json *ask, stk_buf *out, stk_err *err)
+static int open_top(stk_err *err)
 {
-    bool is_json = stk_json_is(stk_json_get(ask, "form"), "json");
-    const stk_style style = style_of(ask);
     int rc = 0;
     if (top == NULL) {
         rc = stk_top_open(&top, err);
@@ -51,11 +55,82 @@ static int look_at_top(const stk_json *ask, stk_buf *out, stk_err *err)
     if (rc < 0) {
         stk_top_close(top);
         top = NULL;
-        return rc;
     }
+    return rc;
+}
+
+static int look_at_top(const stk_json *ask, stk_buf *out, stk_err *err)
+{
+    bool is_json = stk_json_is(stk_json_get(ask, "form"), "json");
+    const stk_style style = style_of(ask);
+    STK_TRY(open_top(err));
     return stk_top_draw(top, is_json ? NULL : &style, (int)stk_json_get_whole(ask, "rows", 0), out,
                         err);
 }
+
+/* --- a screen --- */
+
+/* A run whose engine is here is cancelled here; of others only the near end knows the store. */
+static void cancel_asked(stk_top_screen *screen, stk_buf *ret)
+{
+    const char *store = NULL, *run = NULL;
+    char path[1400], said[300];
+    stk_err err = {0};
+    stk_top_screen_asked(screen, &store, &run);
+    (void)snprintf(path, sizeof path, "%s/runs/%s/lock", store, run);
+    if (!stk_file_exists(path)) {
+        stk_json_put_text(ret, "cancel", run);
+        return;
+    }
+    (void)snprintf(said, sizeof said, "cancelling run %s", run);
+    if (stk_cli_cancelling_begin(&cancelling, store, NULL, run, &err) < 0) {
+        stk_top_screen_say(screen, err.text, true);
+    } else {
+        stk_top_screen_say(screen, said, false);
+    }
+}
+
+static int draw_screen(const stk_json *ask, stk_buf *ret, stk_buf *out, stk_err *err)
+{
+    bool processes = stk_json_is_true(stk_json_get(ask, "processes")), is_done = false;
+    int key = (int)stk_json_get_whole(ask, "key", -1);
+    const stk_style style = style_of(ask);
+    char said[300];
+    STK_TRY(open_top(err));
+    if (screens[processes] == NULL) {
+        screens[processes] = stk_top_screen_new(top, processes);
+        STK_TRY(stk_err_if_null(screens[processes], err));
+    }
+    stk_top_screen *screen = screens[processes];
+    if (stk_json_is_true(stk_json_get(ask, "look"))) {
+        STK_TRY(stk_top_look(top, err));
+    }
+    if (key >= 0) {
+        stk_top_act act = stk_top_screen_key(screen, key);
+        stk_json_put_bool(ret, "quit", act == STK_TOP_QUIT);
+        if (act == STK_TOP_CANCEL) {
+            cancel_asked(screen, ret);
+        }
+    }
+    if (stk_cli_cancelling_hear(&cancelling, said, sizeof said, &is_done)) {
+        stk_top_screen_say(screen, said, !is_done);
+    }
+    stk_json_put_bool(ret, "types", stk_top_screen_types(screen));
+    return stk_top_screen_draw(screen, &style, (int)stk_json_get_whole(ask, "rows", 24), out, err);
+}
+
+static int answer_screen(const stk_json *ask, const void *body, size_t n, stk_buf *ret,
+                         stk_buf *ret_body, stk_err *err)
+{
+    (void)body;
+    (void)n;
+    (void)pthread_mutex_lock(&one_look);
+    int rc = draw_screen(ask, ret, ret_body, err);
+    (void)pthread_mutex_unlock(&one_look);
+    return rc;
+}
+
+/* --- pictures --- */
 
 static int answer(int (*look)(const stk_json *, stk_buf *, stk_err *), const stk_json *ask,
                   stk_buf *out, stk_err *err)
@@ -84,4 +159,5 @@ static int answer_top(const stk_json *ask, const void *body, size_t n, stk_buf *
     return answer(look_at_top, ask, ret_body, err);
 }
 
-const stk_link_op stk_cli_far_ops[] = {{"gpus", answer_gpus}, {"top", answer_top}, {NULL, NULL}};
+const stk_link_op stk_cli_far_ops[] = {
+    {"gpus", answer_gpus}, {"top", answer_top}, {"screen", answer_screen}, {NULL, NULL}};

@@ -23,10 +23,15 @@ typedef struct stk_seat {
     stk_link *link;
     pthread_t thread;
     bool has_thread;
-    uint64_t answered; /* the round of the answer */
-    int64_t heard_ms;  /* its time; 0: never */
+    uint64_t wanted;   /* counts the questions … */
+    uint64_t answered; /* … of which this one has been answered */
+    stk_buf ask;
+    int64_t heard_ms; /* its time; 0: never */
     stk_buf text;
     stk_err why; /* with a code: instead of a text */
+    /* of a screen */
+    bool quits, types;
+    char cancel[128]; /* the run that this machine is asked to cancel; "": none */
 } stk_seat;
 
 struct stk_hosts {
@@ -40,12 +45,21 @@ struct stk_hosts {
     bool has_heard; /* from any */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t round; /* of the picture that is made; the rest belongs to it */
     bool has_ended;
-    stk_buf ask;
 };
 
 /* Adds the pictures of all hosts. Needs the lock. */
 void stk_hosts_put(stk_hosts *hosts, stk_buf *out);
+/* Why a host has no picture, or NULL if it has one. Needs the lock. */
+const char *stk_hosts_say_away(const stk_seat *seat, char *buf, size_t size);
+/* What is asked of a host: `ask` without its last brace, to be ended. Needs the lock. */
+void stk_hosts_begin_ask(stk_seat *seat, const char *op, int columns, int rows);
+/* Asks the host; stk_hosts_wait waits for all answers. Both need the lock. */
+void stk_hosts_end_ask(stk_seat *seat);
+void stk_hosts_wait(stk_hosts *hosts, int64_t patience_ms);
+/* Opens the stack's hosts, with a thread each; to be closed even after an error. */
+int stk_hosts_open(const stk_cli *cli, const char *stack, const stk_cli_look *look, stk_hosts **ret,
+                   stk_err *err);
+void stk_hosts_close(stk_hosts *hosts);
 
 #endif

@@ -7,8 +7,7 @@
 #include "cli/cli_read.h"
 #include "sys/clock.h"
 
-/* Why a host has no picture, or NULL if it has one. */
-static const char *say_away(const stk_seat *s, char *buf, size_t size)
+const char *stk_hosts_say_away(const stk_seat *s, char *buf, size_t size)
 {
     int64_t age_ms = stk_clock_mono_ms(&stk_clock_real) - s->heard_ms;
     if (s->why.code != 0) {
@@ -21,7 +20,7 @@ static const char *say_away(const stk_seat *s, char *buf, size_t size)
     if (s->answered == 0) {
         return "no answer yet";
     }
-    if (s->answered == s->all->round || age_ms < FRESH_MS) {
+    if (s->answered == s->wanted || age_ms < FRESH_MS) {
         return NULL;
     }
     (void)snprintf(buf, size, "no answer for %lld s", (long long)age_ms / 1000);
@@ -80,7 +79,7 @@ void stk_hosts_put(stk_hosts *h, stk_buf *out)
         stk_json_open(out, "hosts", '[');
     }
     for (uint32_t i = 0; i < h->n; i++) {
-        const char *away = say_away(&h->seats[i], buf, sizeof buf);
+        const char *away = stk_hosts_say_away(&h->seats[i], buf, sizeof buf);
         h->has_heard = h->has_heard || away == NULL;
         if (is_json) {
             put_json(h, &h->seats[i], away, out);

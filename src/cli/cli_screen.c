@@ -133,7 +133,9 @@ static int escape_key(const char *text, size_t n, size_t *ret_n)
     } keys[] = {{"[A", STK_KEY_UP},   {"[B", STK_KEY_DOWN},     {"OA", STK_KEY_UP},
                 {"OB", STK_KEY_DOWN}, {"[5~", STK_KEY_PAGE_UP}, {"[6~", STK_KEY_PAGE_DOWN},
                 {"[H", STK_KEY_HOME}, {"[F", STK_KEY_END},      {"OH", STK_KEY_HOME},
-                {"OF", STK_KEY_END},  {"[1~", STK_KEY_HOME},    {"[4~", STK_KEY_END}};
+                {"OF", STK_KEY_END},  {"[1~", STK_KEY_HOME},    {"[4~", STK_KEY_END},
+                {"[D", STK_KEY_LEFT}, {"[C", STK_KEY_RIGHT},    {"OD", STK_KEY_LEFT},
+                {"OC", STK_KEY_RIGHT}};
     *ret_n = 1;
     if (n < 2 || (text[1] != '[' && text[1] != 'O')) {
         return STK_KEY_ESCAPE;

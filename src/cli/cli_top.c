@@ -57,6 +57,9 @@ static int run_top(const stk_cli *cli, stk_buf *out, stk_err *err)
     if (stk_cli_json(cli)) {
         form = "json";
     }
+    if (stack != NULL && n_times != 1 && !stk_cli_json(cli) && stk_cli_has_screen()) {
+        return stk_cli_hosts_screen(cli, stack, false, period_ms, n_times, err);
+    }
     if (stack != NULL) {
         const stk_cli_look look = {
             .op = "top", .form = form, .period_ms = period_ms, .n_times = n_times};
@@ -91,6 +94,7 @@ const stk_command stk_cmd_top = {
             "its run, sort and filter; ? lists them. Elsewhere it prints one picture, or several "
             "with --count or --interval. With --json: one picture as one line.\n\n"
             "--stack shows the hosts of a stack of stoker.yaml whose backend is ssh, one below the "
-            "other. A host that is away has a line that says so; exit status 3: none has answered.",
+            "other; on a terminal left and right choose the one that gets the keys, and z shows it "
+            "alone. A host that is away has a line that says so; exit status 3: none has answered.",
     .options = options,
     .run = run_top};

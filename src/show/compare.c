@@ -370,9 +370,11 @@ int stk_compare_load(stk_store *store, const stk_run_row *rows, uint32_t n, stk_
     ask->store = store;
     ask->views = views;
     ask->n = n;
-    STK_TRY(stk_runs_read(store, ask->cost, rows, n, arena, &values, err));
-    ask->runs = values;
-    for (uint32_t i = 0; i < n; i++) {
+    if (ask->runs == NULL) {
+        STK_TRY(stk_runs_read(store, ask->cost, rows, n, arena, &values, err));
+        ask->runs = values;
+    }
+    for (uint32_t i = 0; i < MIN(n, STK_COMPARE_CURVES); i++) {
         STK_TRY(stk_view_load(store, rows[i].id, &views[i], err));
     }
     return 0;

@@ -25,7 +25,7 @@ typedef struct stk_compare_ask {
     stk_store *store;
     const stk_cost *cost;       /* or NULL */
     const stk_run_values *runs; /* stk_runs_read */
-    stk_view *const *views;     /* of each run */
+    stk_view *const *views;     /* of the first STK_COMPARE_CURVES runs; else NULL */
     uint32_t n;                 /* 2 … STK_COMPARE_MOST */
     /* The metric whose last value decides which run is best; NULL: the first that differs and whose
      * name says which way is better (loss, accuracy …), or none. */
@@ -38,7 +38,8 @@ typedef struct stk_compare_ask {
 
 typedef struct stk_compare stk_compare;
 
-/* Reads n runs of the store into `ret_ask`, whose other members stay. The views must be released by
+/* Reads n runs of the store into `ret_ask`, whose other members stay; `runs` too, if the caller has
+ * read them already. The views must be released by
  * stk_compare_unload; the rest lives in `arena`. STK_E_USAGE: fewer than two runs, or too many. */
 int stk_compare_load(stk_store *store, const stk_run_row *rows, uint32_t n, stk_arena *arena,
                      stk_compare_ask *ret_ask, stk_err *err);

@@ -247,7 +247,7 @@ static void add_attempt(sum *s, const stk_view_task *task, const stk_view_attemp
     s->amount += rate.all * nodes_of(task, start) * seconds / HOUR_S;
 }
 
-static void add_task(sum *s, const stk_view_task *task)
+static void add_task_cost(sum *s, const stk_view_task *task)
 {
     const stk_view_attempt last = {.started_ms = task->started_ms,
                                    .ended_ms = task->ended_ms,
@@ -286,7 +286,7 @@ double stk_cost_of_run(const stk_cost *c, const stk_view *view, int64_t now_ms)
         s.end_ms = last_report(view);
     }
     for (uint32_t i = 0; i < stk_view_n_tasks(view) && s.amount >= 0; i++) {
-        add_task(&s, stk_view_get_task(view, i));
+        add_task_cost(&s, stk_view_get_task(view, i));
     }
     return s.amount;
 }

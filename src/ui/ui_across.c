@@ -21,17 +21,17 @@ static void put_head(ui_request *r, const char *title)
 
 /* --- compare --- */
 
-static int add_row(const stk_run_values *all, uint32_t n_all, const char *id, stk_run_row *rows,
+static int add_run(const stk_run_values *all, uint32_t n_all, const char *id, stk_run_values *runs,
                    uint32_t *n, stk_err *err)
 {
     for (uint32_t i = 0; i < *n; i++) {
-        if (strcmp(rows[i].id, id) == 0) {
+        if (strcmp(runs[i].row->id, id) == 0) {
             return 0;
         }
     }
     for (uint32_t i = 0; i < n_all; i++) {
         if (strcmp(all[i].row->id, id) == 0) {
-            rows[(*n)++] = *all[i].row;
+            runs[(*n)++] = all[i];
             return 0;
         }
     }
@@ -39,27 +39,24 @@ static int add_row(const stk_run_values *all, uint32_t n_all, const char *id, st
 }
 
 /* The runs that the query names, or those that its filter leaves, newest first. */
-static int choose_rows(ui_request *r, stk_run_row **ret, uint32_t *ret_n, stk_err *err)
+static int choose_compared(ui_request *r, stk_run_values **ret, uint32_t *ret_n, stk_err *err)
 {
     stk_run_values *all = NULL;
     uint32_t n_all = 0;
-    bool is_named = stk_ui_get(r, "run") != NULL;
-    if (is_named) {
-        STK_TRY(stk_ui_index_runs(r->at->index, false, r->arena, &all, &n_all, err));
+    if (stk_ui_get(r, "run") == NULL) {
+        STK_TRY(stk_ui_choose_runs(r, ret, ret_n, err));
+        *ret_n = MIN(*ret_n, STK_COMPARE_MOST);
     } else {
-        STK_TRY(stk_ui_choose_runs(r, &all, &n_all, err));
+        STK_TRY(stk_ui_index_runs(r->at->index, false, r->arena, &all, &n_all, err));
+        *ret = stk_arena_array(r->arena, (size_t)n_all + 1, sizeof **ret);
+        STK_TRY(stk_err_if_null(*ret, err));
     }
-    *ret = stk_arena_array(r->arena, (size_t)n_all + 1, sizeof **ret);
-    STK_TRY(stk_err_if_null(*ret, err));
     for (const struct evkeyval *one = r->query.tqh_first; one != NULL; one = one->next.tqe_next) {
         char id[40];
         if (strcmp(one->key, "run") == 0) {
             STK_TRY(stk_store_resolve_run(r->at->store, one->value, id, err));
-            STK_TRY(add_row(all, n_all, id, *ret, ret_n, err));
+            STK_TRY(add_run(all, n_all, id, *ret, ret_n, err));
         }
-    }
-    for (uint32_t i = 0; !is_named && i < MIN(n_all, STK_COMPARE_MOST); i++) {
-        (*ret)[(*ret_n)++] = *all[i].row;
     }
     if (*ret_n < 2) {
         return stk_err_set(err, STK_E_USAGE, "a comparison needs two runs: mark them in the table");
@@ -67,31 +64,50 @@ static int choose_rows(ui_request *r, stk_run_row **ret, uint32_t *ret_n, stk_er
     return 0;
 }
 
-static int put_comparison(ui_request *r, const stk_compare_ask *ask, stk_err *err)
+/* Values of many runs are read over several visits of the page. */
+static void put_unread(ui_request *r, uint32_t left)
+{
+    char text[32];
+    if (left > 0) {
+        stk_buf_clear(&r->change);
+        stk_buf_text(&r->change, "of=now");
+        stk_buf_printf(&r->out,
+                       "<p class=\"dim\">The values of %s runs are still to be read.</p>\n",
+                       stk_text_count(left, text, sizeof text));
+    }
+}
+
+static int put_comparison(ui_request *r, const stk_compare_ask *ask, uint32_t left, stk_err *err)
 {
     STK_COMPARE_AUTO compare = NULL;
     STK_TRY(stk_compare_make(ask, &compare, err));
     put_head(r, "Runs side by side");
     stk_buf_printf(&r->out, "<div class=\"meta\">%u runs</div></header>\n", ask->n);
-    stk_ui_put_left(r);
+    put_unread(r, left);
     stk_compare_verdict(compare, &r->out);
     return stk_compare_html(compare, &r->out, err);
 }
 
 int stk_ui_page_compare(ui_request *r, stk_err *err)
 {
-    stk_run_row *rows = NULL;
-    uint32_t n = 0;
+    stk_run_values *runs = NULL;
+    uint32_t n = 0, left = 0;
     stk_compare_ask ask = {.metric = stk_text_if_any(stk_ui_get(r, "best")),
                            .all = stk_ui_get(r, "all") != NULL,
                            .run_url = run_url,
                            .now_ms = r->now_ms};
-    STK_TRY(stk_err_if_null(ask.run_url, err));
-    STK_TRY(choose_rows(r, &rows, &n, err));
+    STK_TRY(choose_compared(r, &runs, &n, err));
+    STK_TRY(stk_ui_index_read_some(r->at->index, runs, n, &left, err));
+    stk_run_row *rows = stk_arena_array(r->arena, n, sizeof *rows);
+    STK_TRY(stk_err_if_null(rows, err));
+    for (uint32_t i = 0; i < n; i++) {
+        rows[i] = *runs[i].row;
+    }
+    ask.runs = runs;
     ask.cost = stk_ui_index_cost(r->at->index);
     int rc = stk_compare_load(r->at->store, rows, n, r->arena, &ask, err);
     if (rc == 0) {
-        rc = put_comparison(r, &ask, err);
+        rc = put_comparison(r, &ask, left, err);
     }
     stk_compare_unload(&ask);
     return rc;
@@ -153,6 +169,9 @@ int stk_ui_page_devices(ui_request *r, stk_err *err)
     STK_TRY(stk_hours_new(MAX(r->now_ms - days * DAY_MS, 0), &hours, err));
     for (uint32_t i = 0; i < r->ui->n_stores; i++) {
         const ui_store *at = &r->ui->stores[i];
+        stk_run_values *all = NULL;
+        uint32_t n_all = 0;
+        STK_TRY(stk_ui_index_runs(at->index, false, r->arena, &all, &n_all, err));
         STK_TRY(stk_hours_add(hours, at->store, stk_ui_index_cost(at->index), err));
     }
     put_head(r, "Hours of devices");

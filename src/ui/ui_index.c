@@ -11,7 +11,7 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-enum { PIECE_MS = 8, READ_MS = 1000, READ_LEAST = 20, LIVE_MS = 1000 };
+enum { PIECE_MS = 8, READ_MS = 1000, READ_LEAST = 20, LIVE_MS = 1000, SOME_MS = 100 };
 
 /* --- one run --- */
 
@@ -155,9 +155,8 @@ static void read_prices(ui_index *index)
     }
 }
 
-const stk_cost *stk_ui_index_cost(ui_index *index)
+const stk_cost *stk_ui_index_cost(const ui_index *index)
 {
-    read_prices(index);
     return index->cost;
 }
 
@@ -240,6 +239,21 @@ int stk_ui_index_read(ui_index *index, stk_run_values *runs, uint32_t n, stk_err
         runs[i].items = e->values;
         runs[i].n = e->n_values;
         runs[i].cost = e->cost;
+    }
+    return 0;
+}
+
+int stk_ui_index_read_some(ui_index *index, stk_run_values *runs, uint32_t n, uint32_t *ret_left,
+                           stk_err *err)
+{
+    int64_t end = stk_clock_mono_ms(&stk_clock_real) + SOME_MS;
+    *ret_left = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (i < READ_LEAST || stk_clock_mono_ms(&stk_clock_real) < end) {
+            STK_TRY(stk_ui_index_read(index, &runs[i], 1, err));
+        } else {
+            *ret_left += stk_ui_index_entry(index, runs[i].row->id)->values == NULL;
+        }
     }
     return 0;
 }

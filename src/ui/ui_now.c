@@ -23,22 +23,14 @@ enum {
     LABEL = 110,
     LANE = 46,
     AXIS = 24,
-    TASKS_MAX = 200,
-    HOLDER = 96
+    TASKS_MAX = 200
 };
-
-/* What a device did at one moment. */
-typedef struct look {
-    int64_t ms;
-    int32_t busy, memory; /* percent; -1 unknown */
-    char holder[HOLDER];  /* "": free */
-} look;
 
 struct ui_now {
     stk_ui *ui;
     stk_gpus gpus;
     bool is_open;
-    look *looks; /* KEPT of each device, a ring */
+    ui_look *looks; /* KEPT of each device, a ring */
     uint32_t n_devices, n, at;
     int64_t asked_ms, looked_ms;
     struct event *timer;
@@ -66,10 +58,10 @@ static void look_now(ui_now *now)
     now->n = MIN(now->n + 1, KEPT);
     for (uint32_t i = 0; i < now->n_devices; i++) {
         const stk_gpus_row *row = &now->gpus.rows[i];
-        look *l = &now->looks[(size_t)i * KEPT + now->at];
-        *l = (look){.ms = now->gpus.time_ms,
-                    .busy = row->state.busy_percent,
-                    .memory = percent(row->state.memory_used, row->device->memory_bytes)};
+        ui_look *l = &now->looks[(size_t)i * KEPT + now->at];
+        *l = (ui_look){.ms = now->gpus.time_ms,
+                       .busy = row->state.busy_percent,
+                       .memory = percent(row->state.memory_used, row->device->memory_bytes)};
         (void)snprintf(l->holder, sizeof l->holder, "%s",
                        stk_text_or(row->holder, stk_text_or(row->outside, "")));
     }
@@ -107,6 +99,9 @@ static int open_devices(ui_now *now, stk_err *err)
         now->n_devices = stk_accel_n_devices(now->gpus.accel);
         now->looks = calloc((size_t)KEPT * MAX(now->n_devices, 1), sizeof *now->looks);
         STK_TRY(stk_err_if_null(now->looks, err));
+        STK_TRY(stk_gpus_look(&now->gpus, err));
+        now->n = stk_ui_past(now->ui, &now->gpus, now->gpus.time_ms - EVERY_MS, now->looks, KEPT);
+        now->at = KEPT - 1;
     }
     now->asked_ms = stk_clock_mono_ms(&stk_clock_real);
     look_now(now);
@@ -140,7 +135,7 @@ void stk_ui_now_close(stk_ui *ui)
 
 /* --- lanes --- */
 
-static const look *look_of(const ui_now *now, uint32_t device, uint32_t i)
+static const ui_look *look_of(const ui_now *now, uint32_t device, uint32_t i)
 {
     uint32_t at = (now->at + KEPT - now->n + 1 + i) % KEPT;
     return &now->looks[(size_t)device * KEPT + at];
@@ -160,7 +155,7 @@ static void put_holders(const ui_now *now, uint32_t device, const stk_svg_span *
                         stk_buf *out)
 {
     for (uint32_t i = 0, k; i < now->n; i = k) {
-        const look *from = look_of(now, device, i);
+        const ui_look *from = look_of(now, device, i);
         for (k = i + 1; k < now->n && strcmp(look_of(now, device, k)->holder, from->holder) == 0;) {
             k++;
         }
@@ -185,7 +180,7 @@ static void put_busy(const ui_now *now, uint32_t device, const stk_svg_span *s, 
     const char *letter = "M";
     stk_buf_text(out, "<path class=\"line gpu\" d=\"");
     for (uint32_t i = 0; i < now->n; i++) {
-        const look *l = look_of(now, device, i);
+        const ui_look *l = look_of(now, device, i);
         if (l->busy >= 0) {
             stk_buf_printf(out, "%s%.1f %.1f", letter, stk_svg_x_of(s, l->ms),
                            y + (LANE - 12) * (1 - l->busy / 100.0) + 1);
@@ -273,8 +268,10 @@ static void put_device_panel(const ui_now *now, int64_t now_ms, stk_buf *out)
     }
     if (now->n > 0) {
         put_lanes(now, now_ms, out);
-        stk_buf_text(out, "<p class=\"dim\">Who held each device (colour) and how busy it was "
-                          "(line) since this page was first asked for, ten minutes at most.</p>");
+        stk_buf_text(out,
+                     "<p class=\"dim\">Who held each device (colour) and how busy it was "
+                     "(line), ten minutes at most; before this page was first asked for by what "
+                     "the stores keep of their tasks.</p>");
     }
     stk_buf_text(out, "<div class=\"scroll\"><table class=\"devices\"><thead><tr><th>#</th>"
                       "<th>device</th><th>busy</th><th>memory</th><th>heat</th><th>power</th>"

@@ -9,6 +9,7 @@
 #include "away/mirror/mirror.h"
 #include "base/arena.h"
 #include "base/buf.h"
+#include "show/gpus.h"
 #include "show/runs.h"
 #include "show/show_markup.h"
 #include "store/store.h"
@@ -115,13 +116,15 @@ void stk_ui_index_close(ui_index *index);
  * request. With `all`, reads values for a second; what is left is read while nobody asks. */
 int stk_ui_index_runs(ui_index *index, bool all, stk_arena *arena, stk_run_values **ret_runs,
                       uint32_t *ret_n, stk_err *err);
-/* The prices for the store, read again when they change; NULL: there are none, and `why` may say
- * what is wrong with their file. */
-const stk_cost *stk_ui_index_cost(ui_index *index);
-const char *stk_ui_index_no_cost(const ui_index *index); /* that sentence, or "" */
+/* The prices for the store, as stk_ui_index_runs has read them; NULL: there are none. */
+const stk_cost *stk_ui_index_cost(const ui_index *index);
+const char *stk_ui_index_no_cost(const ui_index *index); /* what is wrong with them, or "" */
 uint32_t stk_ui_index_left(const ui_index *index);       /* runs without values so far */
 /* Reads the values of these runs if they have none, or have changed; replaces them in place. */
 int stk_ui_index_read(ui_index *index, stk_run_values *runs, uint32_t n, stk_err *err);
+/* The same for some milliseconds; *ret_left: so many have no values yet. */
+int stk_ui_index_read_some(ui_index *index, stk_run_values *runs, uint32_t n, uint32_t *ret_left,
+                           stk_err *err);
 bool stk_ui_index_is_live(const ui_index *index); /* some run is */
 /* Where an artifact was made, taken from the cache, or used. */
 typedef enum { UI_MADE, UI_CACHED, UI_USED } ui_use_kind;
@@ -140,6 +143,18 @@ int stk_ui_index_uses(ui_index *index, const char *digest, const char *run, cons
 
 int stk_ui_now_open(stk_ui *ui, stk_err *err);
 void stk_ui_now_close(stk_ui *ui);
+
+/* What a device did at one moment. */
+typedef struct ui_look {
+    int64_t ms;
+    int32_t busy, memory; /* percent; -1 unknown */
+    char holder[96];      /* "": free */
+} ui_look;
+
+/* Fills `kept` looks of each device, a second apart until `now_ms`, by what the stores keep of the
+ * tasks that had it. Returns how many of the last ones say something. */
+uint32_t stk_ui_past(const stk_ui *ui, const stk_gpus *gpus, int64_t now_ms, ui_look *looks,
+                     uint32_t kept);
 
 /* --- ui_act.c: changes --- */
 

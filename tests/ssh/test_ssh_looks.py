@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from ssh_hosts import Lab
 from ssh_project import Project
+from stoker_binary import find_binary
+from terminal import Terminal
 
 PATIENCE_S = 60  # far above the 20 s after which a host counts as away
 
@@ -104,3 +108,79 @@ def test_misuse(project: Project) -> None:
         assert done.returncode == 2 and f"{words[0]} is of one machine" in done.stderr
     assert "docker; --stack takes one of backend ssh" in project("top", "--stack", "docker", "--once").stderr  # fmt: skip
     assert project("gpus", "--stack", "lba").returncode != 0
+
+
+RIGHT = "\x1b[C"
+
+
+@pytest.fixture
+def screens(project: Project) -> Iterator[Callable[..., Terminal]]:
+    made: list[Terminal] = []
+
+    def start(*words: str, rows: int = 60) -> Terminal:
+        env = {**project.env, "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+        argv = [*project.prefix, str(find_binary()), *words, "--stack", "lab"]
+        made.append(Terminal(argv, 100, rows, cwd=project.folder, env=env))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def part_of(text: str, host: str) -> str:
+    """What the screen has below the host's name."""
+    return re.split(r"^[> ] gpu\d$", text, flags=re.M)[int(host[-1])]
+
+
+def test_keys_on_all_hosts(project: Project, screens: Callable[..., Terminal]) -> None:
+    """The chosen host sorts, filters, shows a step's log and cancels its run; the others stay as they are."""
+    steps = {"a": {"run": "echo said by the step; sleep 600", "resources": {"gpu_count": 2}}}
+    engine = project.begin("run", project.document(steps), "--with", "lab")
+    top = screens("top", "-i", "300ms")
+    text = top.until(lambda t: re.search(r"^> gpu1$", t, re.M) and re.search(r" a   ", t))
+    host = next(name for name in ("gpu1", "gpu2", "gpu3") if " a   " in part_of(text, name))
+    for _ in range(int(host[-1]) - 1):
+        top.press(RIGHT)
+    top.until(lambda t: re.search(rf"^> {host}$", t, re.M))
+    top.press("/nothing")
+    top.until(lambda t: "/nothing_" in part_of(t, host) and t.count("/nothing_") == 1)
+    top.press("\x1bs")
+    text = top.until(lambda t: " a   " in part_of(t, host))
+    top.press("z")
+    top.until(lambda t: f"[{host}]" in t and "> gpu" not in t)
+    top.press("/a")
+    top.press("\rl")
+    top.until("said by the step")
+    top.press("q")
+    top.until(lambda t: " a   " in t)
+    top.press("ky")
+    engine.communicate(timeout=120)
+    assert project.show()["status"] == "cancelled"
+    top.press("q")
+    assert top.end() == 0
+
+
+def test_bars_and_curves_of_all_hosts(project: Project, lab: Lab, screens: Callable[..., Terminal]) -> None:  # fmt: skip
+    """Each device has its bars; a host that is away says so, and the others go on."""
+    lab["gpu3"].equip("none")
+    gpus = screens("gpus", "--watch", "0.3")
+    text = gpus.until(lambda t: t.count("use ") == 4)
+    assert text.count("A100") == 4 and "programs" not in part_of(text, "gpu1").split("q end")[0]
+    gpus.until(lambda t: len(re.findall("[\u2801-\u28ff]", part_of(t, "gpu3"))) > 20, "a curve")
+    lab["gpu2"].halt()
+    gpus.until(lambda t: "use " not in part_of(t, "gpu2") and t.count("use ") == 2)
+    gpus.press(RIGHT)
+    gpus.until(lambda t: re.search(r"^> gpu2$", t, re.M))
+    gpus.press("q")
+    assert gpus.end() == 0
+
+
+def test_many_hosts_on_few_lines(screens: Callable[..., Terminal]) -> None:
+    """Where they don't fit, the chosen host has the screen."""
+    top = screens("top", "-i", "300ms", rows=16)
+    top.until(lambda t: "[gpu1]" in t and "gpu3" in t and "use " in t)
+    top.press(RIGHT)
+    top.until("[gpu2]")
+    top.press("q")
+    assert top.end() == 0

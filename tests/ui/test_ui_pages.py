@@ -81,6 +81,23 @@ def test_long_metrics(cli: Cli, ui: Start) -> None:
             return
 
 
+@pytest.mark.slow
+def test_many_runs_compared(cli: Cli, ui: Start) -> None:
+    """A comparison of runs that aren't known yet reads some at each visit, says what is left, and has all in
+    the end."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    import many_runs
+
+    steps = {f"s{i}": {"run": "true", "resources": {"cpu_count": 0.01}} for i in range(100)}
+    assert cli.run(steps).code == 0
+    many_runs.copy_runs(cli.store, 599)
+    server = ui()
+    first = server.get("compare").text
+    left = re.search(r"values of (\d+) runs are still to be read", first)
+    assert left is not None and 0 < int(left[1]) <= 580 and "600 runs" in first
+    wait_for(lambda: "still to be read" not in server.get("compare").text)
+
+
 def test_curves_of_runs(cli: Cli, ui: Start) -> None:
     """Each metric that was logged over time is a small curve in its run's row, between its own extremes."""
     logged = {"flat": [5, 5, 5], "falls": [8, 4, 0], "broken": ['"nan"', 1, 3, 2], "once": [7]}
@@ -330,6 +347,18 @@ def test_several_stores(cli: Cli, ui: Start) -> None:
         assert server.ask("POST", f"{root}act", body, **headers).status == 303
         told = cli("tag", run["run"], STOKER_STORE=str(stores[i])).out
         assert f"of{i}" in told
+
+
+def test_lanes_of_before(cli: Cli, ui: Start) -> None:
+    """At its first look *Now* has who held a device before, and what the task did with it."""
+    cli.devices("GPU-a", "GPU-b", busy_percent=75)
+    step = {"run": "sleep 3", "resources": {"gpu_count": 1}}  # sleeps: a lane needs a length
+    assert cli.run({"train": step}).code == 0
+    page = ui().get("now").text
+    (lane,) = re.findall(r'<rect class="held h\d" [^>]*width="([\d.]+)"[^>]*><title>([^<]*)', page)
+    assert lane[1] == f"run {run_id(cli)} step train" and float(lane[0]) > 5
+    curves = re.findall(r'<path class="line gpu" d="([^"]*)"', page)
+    assert sum(len(curve.split("L")) > 2 for curve in curves) == 1
 
 
 def test_prometheus(cli: Cli, ui: Start) -> None:

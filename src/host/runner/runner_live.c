@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "sys/clock.h"
 #include "sys/dir.h"
 #include "sys/file.h"
@@ -62,6 +63,17 @@ static bool find_attempt(pid_t pid, stk_arena *arena, stk_live_task *ret)
         }
     }
     return found;
+}
+
+/* A task with a file tree of its own (a job of an agent) has its folder there. */
+static void reach_folder(stk_live_task *task, stk_arena *arena)
+{
+    char path[64], root[PATH_MAX];
+    (void)snprintf(path, sizeof path, "/proc/%d/root", (int)task->pid);
+    ssize_t n = access(task->dir, F_OK) == 0 ? -1 : readlink(path, root, sizeof root - 1);
+    if (n > 1 && strncmp(task->dir, root, (size_t)n) == 0 && task->dir[n] == '/') {
+        task->dir = stk_text_or(stk_arena_printf(arena, "%s%s", path, task->dir + n), task->dir);
+    }
 }
 
 static void read_grant(stk_live_task *task, stk_arena *arena)
@@ -120,7 +132,6 @@ static int fill_live_task(stk_live_task *task, pid_t pid, stk_arena *arena, stk_
         task->n_pids = members.n;
     }
     stk_proc_members_done(&members);
-    read_grant(task, arena);
     return stk_err_if_null(task->pids, err);
 }
 
@@ -192,6 +203,10 @@ int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n,
     }
     qsort(tasks, n, sizeof *tasks, by_start);
     STK_TRY(unite(tasks, &n, arena, err));
+    for (uint32_t i = 0; i < n; i++) {
+        reach_folder(&tasks[i], arena);
+        read_grant(&tasks[i], arena);
+    }
     *ret_tasks = tasks;
     *ret_n = n;
     return 0;

@@ -33,6 +33,8 @@ enum {
     STK_KEY_PAGE_DOWN,
     STK_KEY_HOME,
     STK_KEY_END,
+    STK_KEY_LEFT,
+    STK_KEY_RIGHT,
     STK_KEY_NONE /* a key that has no name here */
 };
 
@@ -49,6 +51,8 @@ stk_top_act stk_top_screen_key(stk_top_screen *screen, int key);
 /* The run that the user said yes to, and its store's folder. */
 void stk_top_screen_asked(const stk_top_screen *screen, const char **ret_store,
                           const char **ret_run);
+/* Whether keys are letters of a filter, or the answer to a question. */
+bool stk_top_screen_types(const stk_top_screen *screen);
 /* A message in the last line, until a key or some seconds later. */
 void stk_top_screen_say(stk_top_screen *screen, const char *text, bool is_bad);
 /* Adds the screen: at most `rows` lines of style->columns columns, the last one without its end. */

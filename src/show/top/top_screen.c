@@ -70,6 +70,11 @@ void stk_top_screen_asked(const stk_top_screen *s, const char **ret_store, const
     *ret_run = s->asked_run;
 }
 
+bool stk_top_screen_types(const stk_top_screen *s)
+{
+    return s->mode == TYPES_FILTER || s->mode == IS_ASKED;
+}
+
 /* --- keys --- */
 
 /* The attempt of the chosen line, or NULL and a message. */
