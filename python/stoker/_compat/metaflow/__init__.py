@@ -173,7 +173,7 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
 
 _LATER = {
     ("metaflow", "metaflow_ray"): (
-        "@metaflow_ray isn't there: call ray.init() in a step that asks for what Ray may use"
+        "@metaflow_ray isn't there: `pip install --no-deps metaflow-ray` brings it, and Ray is `pip install ray`"
     ),
 }
 
