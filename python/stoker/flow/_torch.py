@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 from ._current import Parallel, current
 from .exception import DeepspeedException, MetaflowException, TorchrunException
@@ -61,7 +61,7 @@ class TorchrunExecutor:
     """
 
     call = "current.torch.run"
-    error = TorchrunException
+    error: Type[MetaflowException] = TorchrunException
 
     def __init__(
         self,

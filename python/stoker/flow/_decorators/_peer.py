@@ -125,7 +125,8 @@ class PeerStepDecorator(StepDecorator):
                     f"own ({hook}), which Stoker doesn't have: remove it, or send the step elsewhere by a "
                     "stack of stoker.yaml"
                 )
-        self.environment, self.input_paths = None, []
+        self.environment = None
+        self.input_paths: List[str] = []
         self.step_init(None, graph, node.name, node.decorators, None, Datastore(self), _logger)
 
     def _context(self, running: Any) -> Optional[str]:
@@ -192,7 +193,8 @@ class PeerParallelDecorator(PeerStepDecorator):
         from ._parallel import tell_node
 
         step = running.cls._graph[running.step]
-        self.environment, self.input_paths = None, []
+        self.environment = None
+        self.input_paths = []
         self.step_init(
             running.flow,
             running.cls._graph,
