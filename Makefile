@@ -86,6 +86,9 @@ build/metaflow/pyvenv.cfg: tools/requirements-metaflow.txt | build/.debian
 build/metaflow-extensions/.installed: tools/requirements-metaflow-extensions.txt $(STAMPS)/venv
 	@.venv/bin/pip install -q --no-deps --target build/metaflow-extensions -r $< && touch $@ || echo "going on without extensions of Metaflow: tests that use them are skipped"
 
+build/ray/.installed: tools/requirements-ray.txt $(STAMPS)/venv
+	@.venv/bin/pip install -q --target build/ray -r $< && touch $@ || echo "going on without Ray: its test is skipped"
+
 record-metaflow: deps-test build/metaflow/pyvenv.cfg ## what real Metaflow does with tests/compat/flows, into tests/data/metaflow
 	@$(PY) tools/record_metaflow.py build/metaflow/bin/python
 
@@ -96,7 +99,7 @@ build/zenml/pyvenv.cfg: tools/requirements-zenml.txt | build/.debian
 record-zenml: deps-test build/zenml/pyvenv.cfg ## what real ZenML tells of tests/compat/zenml, into tests/data/zenml
 	@$(PY) tools/record_zenml.py build/zenml/bin/python
 
-deps-test-all: deps-test build-tsan/build.ninja build/metaflow/pyvenv.cfg build/metaflow-extensions/.installed $(STAMPS)/torch $(STAMPS)/site build/.debian-lint build/.debian-test-all build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
+deps-test-all: deps-test build-tsan/build.ninja build/metaflow/pyvenv.cfg build/metaflow-extensions/.installed build/ray/.installed $(STAMPS)/torch $(STAMPS)/site build/.debian-lint build/.debian-test-all build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
 	@$(NINJA) -C build-tsan
 
 test: deps-test ## everything that takes minutes; ends in `N passed, N failed`

@@ -280,7 +280,11 @@ def test_killed(tmp_path: Path, env: dict[str, str], channel: Path) -> None:
         (lock,) = (tmp_path / "cache/stoker/environments").glob("*.lock")
         after = start(tmp_path, env, FLOW, *RUN)
         wait_for(lambda: waited_for(lock) or log.read_text().count("begin") > 1)
+        waited = log.read_text().count("begin") == 1
+        if not waited:
+            after.kill()
     out, err = after.communicate()
+    assert waited, "two make the same environment at the same time"
     assert SEEN in out, err
     assert log.read_text().split() == ["begin", "end"] * 2
 

@@ -3,10 +3,12 @@ the same files with real Metaflow and with Stoker."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from compat_tools import metaflow_python, run_shimmed
@@ -285,3 +287,74 @@ def test_ray_says_what_it_needs(tmp_path: Path) -> None:
     done = side.start(tmp_path, "ray_flow.py", "run", PYTHONPATH=path)
     assert done.returncode == 1
     assert "RayNotInstalledException" in done.stderr, done.stderr
+
+
+RAY_TASKS = """
+from metaflow import FlowSpec, current, metaflow_ray, step
+
+class R(FlowSpec):
+    @step
+    def start(self): self.next(self.work, num_parallel=2)
+    @metaflow_ray(all_nodes_started_timeout=300)
+    @step
+    def work(self):
+        import ray
+        ray.init(address="auto")
+        square = ray.remote(lambda x: x * x)
+        self.found = len(ray.nodes()), ray.get([square.remote(i) for i in range(4)])
+        self.place = current.ray_storage_path
+        self.next(self.j)
+    @step
+    def j(self, inputs):
+        print("RAY", inputs[0].found, inputs[0].place)
+        self.next(self.end)
+    @step
+    def end(self): pass
+
+if __name__ == "__main__": R()
+"""
+
+
+@needs_engine
+@pytest.mark.slow
+def test_ray_over_a_gang(tmp_path: Path) -> None:
+    """metaflow-ray as it is: its nodes meet in the attempt's folder and are one cluster of Ray's."""
+    ray = ROOT / "build" / "ray"
+    if not (ray / ".installed").exists():
+        cannot("Ray is not in build/ray")
+    side = play.stoker(str(engine()), PACKAGE)
+    path = os.pathsep.join([extensions(), side.env["PYTHONPATH"], str(ray)])
+    (tmp_path / "ray_flow.py").write_text(RAY_TASKS)
+    done = side.start(tmp_path, "ray_flow.py", "run", PYTHONPATH=path)
+    assert f"RAY (2, [0, 1, 4, 9]) {tmp_path}/.stoker/runs/" in done.stdout, (
+        done.stdout + done.stderr
+    )
+
+
+def test_what_hooks_get_for_a_datastore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stoker.flow._decorators._storage import Datastore
+    from stoker.flow.exception import MetaflowException
+
+    class F:
+        pass
+
+    running = SimpleNamespace(cls=F, attempt=SimpleNamespace(directory=str(tmp_path)))
+    one = Datastore(SimpleNamespace(name="own"), running)
+    storage = one._storage_impl
+    assert (one.flow_name, storage.TYPE) == ("F", "s3")
+    storage.save_bytes([("a/b", io.BytesIO(b"1")), ("a/c", (io.BytesIO(b"2"), {}))])
+    storage.save_bytes([("a/b", io.BytesIO(b"3"))])
+    storage.save_bytes([("a/c", io.BytesIO(b"4"))], overwrite=True)
+    with storage.load_bytes(["a/b", "a/c", "a/d"]) as found:
+        assert [path and Path(path).read_bytes() for _, path, _ in found] == [b"1", b"4", None]
+    assert [one.path for one in storage.list_content(["a", "b"])] == ["a/b", "a/c"]
+    assert storage.is_file(["a/b", "a"]) == [True, False]
+    for asked in (lambda: storage.info_file("a"), lambda: one.get_task_datastore()):
+        with pytest.raises(MetaflowException, match="@own of types asks Metaflow's datastore for"):
+            asked()
+    with pytest.raises(MetaflowException, match="asks Metaflow's datastore for _storage_impl"):
+        Datastore(SimpleNamespace(name="own"))._storage_impl.save_bytes([])
+    monkeypatch.setenv("MF_PARALLEL_MAIN_IP", "10.0.0.1")
+    apart = Datastore(SimpleNamespace(name="own"), running)._storage_impl
+    with pytest.raises(MetaflowException, match="nodes on several hosts"):
+        apart.is_file(["a/b"])

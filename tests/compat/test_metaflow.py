@@ -64,8 +64,8 @@ def test_the_table_is_true(tmp_path):
     [
         ("from metaflow import FlowSpek", "has no 'FlowSpek'; did you mean 'FlowSpec'?"),
         (
-            "from metaflow import huggingface_hub",
-            "@huggingface_hub isn't there: call huggingface_hub.snapshot_download in the step",
+            "from metaflow import metaflow_ray",
+            "@metaflow_ray isn't there: `pip install --no-deps metaflow-ray` brings it",
         ),
         ("from metaflow.exception import Nope", "stand-in for metaflow.exception has no 'Nope'"),
         ("import metaflow.plugins.airflow", "has no module 'metaflow.plugins.airflow'"),

@@ -18,7 +18,7 @@ pytestmark = needs_engine
 
 NOTICED_US = 100_000
 IMPORTS = """
-from stoker.flow import (pytorch_parallel, torchrun, run_with_accelerate, checkpoint, gpu_profile, parallel,
+from stoker.flow import (pytorch_parallel, torchrun, deepspeed, run_with_accelerate, checkpoint, gpu_profile, parallel,
     TorchrunSingleNodeMultiGPU)
 """
 MASKS = """
@@ -523,6 +523,60 @@ def test_torchrun_that_fails_names_the_process(tmp_path: Path) -> None:
         (body, "nproc_per_node is given twice, 1 and in torchrun_args 2"),
         (TORCHRUN.replace('"x"]', '"x"], push_results_dir_to_cloud=True'), "push_results_dir_to_cloud needs a datastore in a cloud"),
         (TORCHRUN.replace('["x"]', "7"), "entrypoint_args is 7; it must be a mapping or a list"),
+    ):  # fmt: skip
+        done = play(tmp_path, given, ok=False)
+        assert sentence in done.stderr, done.stderr
+
+
+DEEPSPEED = gang(
+    """
+current.deepspeed.run(entrypoint="script.py", entrypoint_args={"lr": 0.1, "name": "a b$c"})
+current.deepspeed.run(["--num_gpus", "1", "--no_local_rank"], "script.py", ["x"])
+current.deepspeed.run({"num_gpus": 1, "module": None, "num_nodes": 2}, entrypoint="script")
+self.done = self.index
+""",
+    "2",
+    "@resources(cpu=2)\n    @deepspeed",
+    "print([i.done for i in inputs])",
+)
+
+
+def test_deepspeed(tmp_path: Path) -> None:
+    """Processes as the program `deepspeed` starts them: one for each CPU asked for, without devices."""
+    names = '("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")'
+    script = re.sub(r'\("RANK".*?\)', names, SCRIPT)
+    (tmp_path / "script.py").write_text(script)
+    play(tmp_path, DEEPSPEED)
+    assert logs(tmp_path, "j") == ["[0, 1]\n"]
+    said = sorted(
+        re.sub(r"^(\[\d\] )+", "", one) for one in logs(tmp_path, "train")[0].splitlines()
+    )
+    first = [
+        f"script ['--local_rank={r % 2}', '--lr', '0.1', '--name', 'a b$c'] {r} {r % 2} 4 2 {r // 2} 2"
+        for r in range(4)
+    ]
+    second = [f"script ['x'] {r} 0 2 1 {r} 2" for r in range(2)]
+    third = [f"script ['--local_rank=0'] {r} 0 2 1 {r} 2" for r in range(2)]
+    assert said == sorted(first + second + third)
+    devices = DEEPSPEED.replace("cpu=2", "gpu=1").replace('{"num_gpus": 1, ', "{")
+    play(tmp_path, devices, STOKER_ACCEL="sim:2xA100")
+    assert (
+        "script ['--local_rank=0', '--lr', '0.1', '--name', 'a b$c'] 1 0 2 1 1 2"
+        in (logs(tmp_path, "train")[0])
+    )
+
+
+def test_deepspeed_that_fails_says_why(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = play(tmp_path, DEEPSPEED, ok=False, FAIL="3")
+    assert re.search(
+        r"DeepspeedException: rank \d of 2: 'script.py' failed: rank 3 on node 1 .* failed: exit status 4",
+        done.stderr,
+    ), done.stderr
+    for given, sentence in (
+        (DEEPSPEED.replace('"num_nodes": 2', '"num_nodes": 3'), "num_nodes is 3, but the step has num_parallel=2"),
+        (DEEPSPEED.replace("no_local_rank", "hostfile"), "'--hostfile' isn't among the options of deepspeed"),
+        (DEEPSPEED.replace("script.py", "nope.py"), "current.deepspeed.run: entrypoint 'nope.py' was not found in"),
     ):  # fmt: skip
         done = play(tmp_path, given, ok=False)
         assert sentence in done.stderr, done.stderr

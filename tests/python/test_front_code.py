@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from front_tools import PACKAGE, WAIT_S
 
+from stoker._code.modules import project_files
+
 HEAD = """
 import dataclasses, enum, functools, json, logging, re, threading
 import sys
@@ -269,6 +271,16 @@ def test_project_modules_count_as_files(tmp_path):
         after = parts(tmp_path, source)
         assert {k for k in before if before[k] != after[k]} == ({part} if part else set())
         before = after
+
+
+def test_packages_without_init_in_one_that_is_not_loaded(tmp_path, monkeypatch):
+    deep = tmp_path / "ns_top" / "ns" / "deep"
+    deep.mkdir(parents=True)
+    (tmp_path / "ns_top" / "__init__.py").write_text("")
+    (deep / "m.py").write_text("X = 1\n")
+    (tmp_path / "ns_user.py").write_text("def f():\n    from ns_top.ns.deep import m\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert str(deep / "m.py") in project_files("ns_user")
 
 
 def test_distributions_count_by_version(tmp_path):

@@ -148,6 +148,9 @@ def _file_of(name: str, module: Optional[types.ModuleType]) -> Optional[str]:
                 spec = importlib.machinery.PathFinder.find_spec(full, search)
             except (ImportError, ValueError):
                 return None
+            except KeyError:  # packages without __init__.py in one that isn't loaded
+                search = [os.path.join(one, part) for one in search or sys.path]
+                continue
             if spec is None:
                 return None
             search = list(spec.submodule_search_locations or [])

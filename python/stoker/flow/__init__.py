@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 
 _DECORATORS = (
     "resources retry timeout catch environment secrets kubernetes batch parallel card pypi conda "
-    "pytorch_parallel torchrun run_with_accelerate checkpoint model huggingface_hub gpu_profile "
+    "pytorch_parallel torchrun deepspeed run_with_accelerate checkpoint model huggingface_hub gpu_profile "
     "cache project schedule trigger trigger_on_finish pypi_base conda_base exit_hook"
 )
 _CLIENT = (
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from ._decorators import checkpoint as checkpoint
     from ._decorators import conda as conda
     from ._decorators import conda_base as conda_base
+    from ._decorators import deepspeed as deepspeed
     from ._decorators import environment as environment
     from ._decorators import exit_hook as exit_hook
     from ._decorators import gpu_profile as gpu_profile

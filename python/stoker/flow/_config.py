@@ -90,6 +90,7 @@ _MADE = {
     )
     for place in ("S3", "AZURE", "GS", "LOCAL")
 }
+given: Dict[str, Any] = {}  # what a task gives to extensions, where the user gives nothing
 _FIXED: Dict[str, Any] = {
     "CARD_SUFFIX": "mf.cards",
     "DATASTORE_LOCAL_DIR": ".metaflow",
@@ -162,7 +163,7 @@ def __getattr__(name: str) -> Any:
     if name in _FIXED:
         return _FIXED[name]
     if name in _DEFAULTS:
-        return from_conf(name, _DEFAULTS[name])
+        return from_conf(name, given.get(name, _DEFAULTS[name]))
     if name not in _MADE:
         raise AttributeError(name)
     root, suffix = _MADE[name]

@@ -1,17 +1,18 @@
-"""``current.torch`` of ``@torchrun``: runs a script in several processes of each node, with
-``stoker launch``."""
+"""``current.torch`` of ``@torchrun`` and ``current.deepspeed`` of ``@deepspeed``: run a script in
+several processes of each node, with ``stoker launch``."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 from ._current import Parallel, current
-from .exception import MetaflowException, TorchrunException
+from .exception import DeepspeedException, MetaflowException, TorchrunException
 
 _WAIT_S = 2.0  # to wait for the file that the leading node's launcher writes at its end
 
@@ -59,6 +60,9 @@ class TorchrunExecutor:
         nproc_per_node: the decorator's value. timeout_s: how long nodes wait for each other.
     """
 
+    call = "current.torch.run"
+    error: Type[MetaflowException] = TorchrunException
+
     def __init__(
         self,
         name: str,
@@ -105,37 +109,51 @@ class TorchrunExecutor:
         Raises:
             TorchrunException: a process failed (the sentence names it), or the options are wrong.
         """
-        if push_results_dir_to_cloud:
-            raise TorchrunException(
-                "current.torch.run: push_results_dir_to_cloud needs a datastore in a cloud, but "
+        self._keeps_results_here(push_results_dir_to_cloud)
+        options = self._options(torchrun_args)
+        n = self._processes(options, nproc_per_node)
+        options = [one for one in options if _plain(one[0]) != "nproc_per_node"]
+        script = self._script(entrypoint)
+        self._launch(
+            n, options, str(entrypoint), [sys.executable, script, *self._words(entrypoint_args)]
+        )
+
+    def _keeps_results_here(self, push: bool) -> None:
+        if push:
+            raise self.error(
+                f"{self.call}: push_results_dir_to_cloud needs a datastore in a cloud, but "
                 "this run's is a folder: assign results to self, or save them by current.checkpoint"
             )
-        options = _options(torchrun_args)
-        n = self._processes(options, nproc_per_node)
-        words = self._command(n, options, entrypoint, entrypoint_args)
+
+    def _launch(
+        self,
+        n: int,
+        options: List[Tuple[str, Any]],
+        entrypoint: str,
+        program: List[str],
+        **env: str,
+    ) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        status = subprocess.call(words)
+        status = subprocess.call(
+            [*self._command(n, options), "--", *program], env={**os.environ, **env}
+        )
         if status:
-            raise TorchrunException(self._sentence(str(entrypoint), status))
+            raise self.error(self._sentence(entrypoint, status))
 
     def _processes(self, options: List[Tuple[str, Any]], said: Any) -> int:
         given = [value for name, value in options if _plain(name) == "nproc_per_node"]
         if given and said is not None:
-            raise TorchrunException(
-                f"current.torch.run: nproc_per_node is given twice, {said!r} and in torchrun_args "
+            raise self.error(
+                f"{self.call}: nproc_per_node is given twice, {said!r} and in torchrun_args "
                 f"{given[0]!r}; give it once"
             )
         wanted = said if said is not None else given[0] if given else self._nproc_per_node
-        return processes("current.torch.run", wanted, self._devices)
+        return processes(self.call, wanted, self._devices)
 
-    def _command(
-        self, n: int, options: List[Tuple[str, Any]], entrypoint: Optional[str], arguments: Any
-    ) -> List[str]:
+    def _command(self, n: int, options: List[Tuple[str, Any]]) -> List[str]:
         from .._base import binary
 
-        if not entrypoint:
-            raise TorchrunException("current.torch.run: name the script by entrypoint")
         self._calls += 1
         here, single = self._parallel, self._parallel.num_nodes == 1
         words = [binary.find(), "launch", "-n", str(n), "--log-dir", self._logs()]
@@ -146,12 +164,51 @@ class TorchrunExecutor:
             words += ["--rdzv", f"{here.main_ip}:{os.environ.get('MASTER_PORT', '29400')}"]
             words += ["--rdzv-id", f"{self._name}-{self._calls}", "--join", f"{self._timeout_s}s"]
         for name, value in options:
-            if _plain(name) != "nproc_per_node":
-                words += [f"--{name}", *([] if value in (None, "") else [_text(value)])]
-        return [*words, "--", sys.executable, _found(entrypoint), *_words(arguments)]
+            words += [f"--{name}", *([] if value in (None, "") else [_text(value)])]
+        return words
 
     def _logs(self) -> str:
         return os.path.join(self._folder, f"torchrun-{self._calls}")
+
+    def _options(self, given: Any) -> List[Tuple[str, Any]]:
+        if given is None:
+            return []
+        if hasattr(given, "items"):
+            return [(str(name).lstrip("-"), value) for name, value in given.items()]
+        if isinstance(given, (list, tuple)) and len(given) % 2 == 0:
+            return [(str(given[i]).lstrip("-"), given[i + 1]) for i in range(0, len(given), 2)]
+        raise self.error(
+            f"{self.call}: torchrun_args is {given!r}; it must be a mapping, or a list of name, value, name, value"
+        )
+
+    def _words(self, given: Any) -> List[str]:
+        if given is None:
+            return []
+        if hasattr(given, "items"):
+            words = []
+            for name, value in given.items():
+                words += [f"--{name}"] if value in (None, "") else [f"--{name}", _text(value)]
+            return words
+        if isinstance(given, (list, tuple)):
+            return [str(one) for one in given]
+        raise self.error(
+            f"{self.call}: entrypoint_args is {given!r}; it must be a mapping or a list of words"
+        )
+
+    def _script(self, entrypoint: Optional[str]) -> str:
+        if not entrypoint:
+            raise self.error(f"{self.call}: name the script by entrypoint")
+        if os.path.isfile(entrypoint):
+            return entrypoint
+        module: Any = sys.modules.get(current._cls.__module__) if current._cls is not None else None
+        folder = os.path.dirname(os.path.abspath(getattr(module, "__file__", None) or "."))
+        beside = os.path.join(folder, entrypoint)
+        if os.path.isfile(beside):
+            return beside
+        raise self.error(
+            f"{self.call}: entrypoint '{entrypoint}' was not found in {os.getcwd()} and beside "
+            f"the flow's file, in {folder}"
+        )
 
     def _sentence(self, entrypoint: str, status: int) -> str:
         """The launchers' message about the end; node 0's launcher writes it for all."""
@@ -169,53 +226,12 @@ class TorchrunExecutor:
         return f"'{entrypoint}' failed: {said or f'its launcher ended with status {status}'}"
 
 
-def _options(given: Any) -> List[Tuple[str, Any]]:
-    if given is None:
-        return []
-    if hasattr(given, "items"):
-        return [(str(name).lstrip("-"), value) for name, value in given.items()]
-    if isinstance(given, (list, tuple)) and len(given) % 2 == 0:
-        return [(str(given[i]).lstrip("-"), given[i + 1]) for i in range(0, len(given), 2)]
-    raise TorchrunException(
-        f"current.torch.run: torchrun_args is {given!r}; it must be a mapping, or a list of name, value, name, value"
-    )
-
-
 def _plain(name: str) -> str:
     return name.replace("-", "_")
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value).replace('"', "")
-
-
-def _words(given: Any) -> List[str]:
-    if given is None:
-        return []
-    if hasattr(given, "items"):
-        words = []
-        for name, value in given.items():
-            words += [f"--{name}"] if value in (None, "") else [f"--{name}", _text(value)]
-        return words
-    if isinstance(given, (list, tuple)):
-        return [str(one) for one in given]
-    raise TorchrunException(
-        f"current.torch.run: entrypoint_args is {given!r}; it must be a mapping or a list of words"
-    )
-
-
-def _found(entrypoint: str) -> str:
-    if os.path.isfile(entrypoint):
-        return entrypoint
-    module: Any = sys.modules.get(current._cls.__module__) if current._cls is not None else None
-    folder = os.path.dirname(os.path.abspath(getattr(module, "__file__", None) or "."))
-    beside = os.path.join(folder, entrypoint)
-    if os.path.isfile(beside):
-        return beside
-    raise TorchrunException(
-        f"current.torch.run: entrypoint '{entrypoint}' was not found in {os.getcwd()} and beside "
-        f"the flow's file, in {folder}"
-    )
 
 
 class TorchrunSingleNodeMultiGPU(TorchrunExecutor):
@@ -227,3 +243,85 @@ class TorchrunSingleNodeMultiGPU(TorchrunExecutor):
         devices = len((task.get("granted") or {}).get("devices") or ())
         folder = os.environ.get("STOKER_TASK_DIR") or os.getcwd()
         super().__init__("single", folder, Parallel("127.0.0.1", 1, 0, None), devices)
+
+
+# Options of the program `deepspeed` that say what each process gets; the rest is about ssh.
+_DEEPSPEED = ("num_gpus", "num_nodes", "master_port", "no_local_rank", "module")
+
+
+class DeepspeedExecutor(TorchrunExecutor):
+    """The object ``current.deepspeed``: the processes get what the program ``deepspeed`` gives them,
+    so ``deepspeed.init_distributed`` finds its place; neither ssh nor a host file is needed."""
+
+    call = "current.deepspeed.run"
+    error = DeepspeedException
+
+    def run(  # type: ignore[override]
+        self,
+        deepspeed_args: Any = None,
+        entrypoint: Optional[str] = None,
+        entrypoint_args: Any = None,
+        push_results_dir_to_cloud: bool = False,
+        local_output_dir: Optional[str] = None,
+        cloud_output_dir: Optional[str] = None,
+    ) -> None:
+        """Run a Python script in a process for each device of each node, or each CPU asked for.
+
+        Every node of the step must make the same call. If a process fails, those of all nodes are
+        ended.
+
+        Args:
+            deepspeed_args: options of ``deepspeed``: ``num_gpus`` (processes of each node),
+                ``num_nodes``, ``master_port``, ``no_local_rank``, ``module``; as a mapping or a
+                list of words.
+            entrypoint: the script, below the working directory or beside the flow's file. Its
+                first argument is ``--local_rank=N``.
+            entrypoint_args: its arguments: a mapping (``{"lr": 0.1}`` is ``--lr 0.1``, None and
+                ``""`` only ``--name``), or a list of words.
+            push_results_dir_to_cloud: only False: results are artifacts, or files of
+                ``@checkpoint``.
+
+        Raises:
+            DeepspeedException: a process failed (the sentence names it), or the options are wrong.
+        """
+        self._keeps_results_here(push_results_dir_to_cloud)
+        said = self._switches(deepspeed_args)
+        here = self._parallel
+        if int(said.get("num_nodes") or here.num_nodes) != here.num_nodes:
+            raise self.error(
+                f"{self.call}: num_nodes is {said['num_nodes']}, but the step has num_parallel={here.num_nodes} nodes"
+            )
+        n = processes(self.call, said.get("num_gpus") or self._nproc_per_node, self._devices)
+        as_module = "module" in said
+        script = str(entrypoint) if as_module and entrypoint else self._script(entrypoint)
+        words = [*(["-m"] if as_module else []), script]
+        if "no_local_rank" not in said:
+            words.append('--local_rank="$LOCAL_RANK"')
+        # The shell knows LOCAL_RANK, which each process has of its own; the words are its arguments.
+        plain = " ".join(w if "$" in w else shlex.quote(w) for w in [sys.executable, "-u", *words])
+        program = ["/bin/sh", "-c", f'exec {plain} "$@"', "sh", *self._words(entrypoint_args)]
+        env = {"CROSS_RANK": here.node_index, "CROSS_SIZE": here.num_nodes, "LOCAL_SIZE": n}
+        if said.get("master_port"):
+            os.environ["MASTER_PORT"] = str(said["master_port"])
+        self._launch(n, [], str(entrypoint), program, **{k: str(v) for k, v in env.items()})
+
+    def _switches(self, given: Any) -> Dict[str, Any]:
+        """The options of ``deepspeed`` that are given; one without a value is a switch."""
+        said: Dict[str, Any] = {}
+        if hasattr(given, "items"):
+            said = {str(name).lstrip("-"): value for name, value in given.items()}
+        else:
+            name = ""
+            for word in map(str, given or ()):
+                if word.startswith("--"):
+                    name, equals, value = word[2:].partition("=")
+                    said[name] = value if equals else None
+                else:
+                    said[name] = word
+        for name in said:
+            if _plain(name) not in _DEEPSPEED:
+                raise self.error(
+                    f"{self.call}: '--{name}' isn't among the options of deepspeed that count here "
+                    f"({', '.join(_DEEPSPEED)}): the processes are started by `stoker launch`, without ssh"
+                )
+        return {_plain(name): value for name, value in said.items()}

@@ -298,3 +298,9 @@ class TorchrunException(MetaflowException):
     sentence names it."""
 
     headline = "torchrun"
+
+
+class DeepspeedException(MetaflowException):
+    """``current.deepspeed.run``: as :class:`TorchrunException`."""
+
+    headline = "deepspeed"

@@ -172,9 +172,8 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
 }
 
 _LATER = {
-    ("metaflow", "deepspeed"): "@deepspeed isn't there: start deepspeed in the step by @torchrun",
     ("metaflow", "metaflow_ray"): (
-        "@metaflow_ray isn't there: call ray.init() in a step that asks for what Ray may use"
+        "@metaflow_ray isn't there: `pip install --no-deps metaflow-ray` brings it, and Ray is `pip install ray`"
     ),
 }
 

@@ -33,6 +33,7 @@ STEP: Dict[str, Tuple[str, str]] = {
     "parallel": ("_parallel", "ParallelDecorator"),
     "pytorch_parallel": ("_parallel", "PytorchParallel"),
     "torchrun": ("_parallel", "Torchrun"),
+    "deepspeed": ("_parallel", "Deepspeed"),
     "run_with_accelerate": ("_parallel", "RunWithAccelerate"),
     "checkpoint": ("_checkpoint", "Checkpoint"),
     "model": ("_checkpoint", "Model"),
@@ -249,6 +250,7 @@ secrets = _of_steps("secrets")
 parallel = _of_steps("parallel")
 pytorch_parallel = _of_steps("pytorch_parallel")
 torchrun = _of_steps("torchrun")
+deepspeed = _of_steps("deepspeed")
 run_with_accelerate = _of_steps("run_with_accelerate")
 checkpoint = _of_steps("checkpoint")
 model = _of_steps("model")

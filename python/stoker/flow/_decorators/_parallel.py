@@ -1,5 +1,5 @@
-"""Steps of several nodes or processes: @parallel, @pytorch_parallel, @torchrun;
-@run_with_accelerate.
+"""Steps of several nodes or processes: @parallel, @pytorch_parallel, @torchrun,
+@deepspeed; @run_with_accelerate.
 
 ``self.next(…, num_parallel=N)`` starts a gang of N ranks; each is a node as
 :mod:`stoker.flow._node` defines it. The decorators here only inform the step, or set what a
@@ -9,7 +9,7 @@ framework expects.
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from ..._definition.entry import Launch
 from ..._definition.gang import accelerate_gang, check_launch
@@ -111,15 +111,52 @@ class Torchrun(_WithPort):
         super().task_begin(running)
         from .._torch import TorchrunExecutor
 
-        rank = running.attempt.rank
         current._add(
             torch=TorchrunExecutor(
-                f"{current.run_id}-{current.step_name}-{running.task['task']}",
-                rank.own if rank is not None else running.attempt.directory,
-                current.parallel,
-                len((running.task.get("granted") or {}).get("devices") or ()),
+                *_place(running),
                 self.attributes["nproc_per_node"],
                 self.attributes["all_nodes_started_timeout"],
+            )
+        )
+
+
+def _place(running: Any) -> Tuple[str, str, Parallel, int]:
+    """What an executor needs of its node: a name, a folder, the node's place, its devices."""
+    rank = running.attempt.rank
+    return (
+        f"{current.run_id}-{current.step_name}-{running.task['task']}",
+        str(rank.own if rank is not None else running.attempt.directory),
+        current.parallel,
+        len((running.task.get("granted") or {}).get("devices") or ()),
+    )
+
+
+class Deepspeed(ParallelDecorator):
+    """``@deepspeed``: ``current.deepspeed.run(entrypoint=…)`` in each node.
+
+    ``all_nodes_started_timeout``: seconds that the nodes wait for each other in ``run``. What is
+    about ssh (``worker_polling_freq``, ``use_sudo``) has no effect.
+    """
+
+    name = "deepspeed"
+    defaults: Dict[str, Any] = {
+        "all_nodes_started_timeout": 600,
+        "worker_polling_freq": 0.5,
+        "use_sudo": False,
+    }
+
+    def task_begin(self, running: Any) -> None:
+        super().task_begin(running)
+        from .._torch import DeepspeedExecutor
+        from ._resources import request_of
+
+        name, folder, parallel, devices = _place(running)
+        decorators = running.cls._graph[running.step].decorators
+        asked = request_of(running.step, decorators).get("cpu_count")
+        timeout = self.attributes["all_nodes_started_timeout"]
+        current._add(
+            deepspeed=DeepspeedExecutor(
+                name, folder, parallel, devices, devices or int(asked or 1), timeout
             )
         )
 

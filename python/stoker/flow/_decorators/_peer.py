@@ -13,25 +13,10 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..exception import MetaflowException
 from ._base import FlowDecorator, StepDecorator
+from ._storage import Datastore
 
 _ELSEWHERE = ("runtime_step_cli",)
 UBF_CONTROL, UBF_TASK = "ubf_control", "ubf_task"  # node 0, and the others, of num_parallel
-
-
-class _Datastore:
-    """What hooks get for Metaflow's datastore: using it is an error that says so."""
-
-    def __init__(self, decorator: Any) -> None:
-        self._decorator = decorator
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        one = self._decorator
-        raise MetaflowException(
-            f"@{one.name} of {type(one).__module__} keeps files in Metaflow's datastore, which Stoker doesn't have: "
-            "keep them by S3, current.checkpoint or artifacts"
-        )
 
 
 def local_multinode_step(
@@ -140,8 +125,9 @@ class PeerStepDecorator(StepDecorator):
                     f"own ({hook}), which Stoker doesn't have: remove it, or send the step elsewhere by a "
                     "stack of stoker.yaml"
                 )
-        self.environment = self.input_paths = None
-        self.step_init(None, graph, node.name, node.decorators, None, _Datastore(self), _logger)
+        self.environment = None
+        self.input_paths: List[str] = []
+        self.step_init(None, graph, node.name, node.decorators, None, Datastore(self), _logger)
 
     def _context(self, running: Any) -> Optional[str]:
         """Which node of ``num_parallel`` this is; None: it is none."""
@@ -162,7 +148,7 @@ class PeerStepDecorator(StepDecorator):
         step, flow, graph, count, most = self._facts(running)
         self.task_pre_step(
             step,
-            _Datastore(self),
+            Datastore(self, running),
             None,
             current.run_id,
             current.task_id,
@@ -207,14 +193,15 @@ class PeerParallelDecorator(PeerStepDecorator):
         from ._parallel import tell_node
 
         step = running.cls._graph[running.step]
-        self.environment = self.input_paths = None
+        self.environment = None
+        self.input_paths = []
         self.step_init(
             running.flow,
             running.cls._graph,
             step.name,
             step.decorators,
             None,
-            _Datastore(self),
+            Datastore(self, running),
             _logger,
         )
         tell_node()

@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any, Dict, List
 
 # What conda calls its defaults.
@@ -53,11 +54,11 @@ async def _create(asked: Any) -> None:
         gateway=rattler.Gateway(client=client),
         virtual_packages=rattler.VirtualPackage.detect(overrides),
     )
-    cache = os.environ.get("CONDA_PKGS_DIRS", "").split(",")[0].strip()
+    said = os.environ.get("CONDA_PKGS_DIRS", "").split(",")[0].strip()
     await rattler.install(
         records,
         asked.prefix,
-        cache_dir=cache or None,
+        cache_dir=Path(said) if said else None,
         execute_link_scripts=True,  # as micromamba does
         show_progress=False,
         client=client,
