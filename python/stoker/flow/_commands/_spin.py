@@ -16,8 +16,10 @@ from typing import IO, TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..._base.binary import find, json_of
 from ..._base.errors import did_you_mean
+from ..._definition.jsonable import NotJsonError, exact
 from .. import client
 from .._decorators import decorators_of, flow_decorators_of
+from .._parameters import parameters_of, read_configs
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from ._context import run_id_of
 from ._graph import validate
@@ -35,6 +37,7 @@ def spin(context: Context, values: Dict[str, Any]) -> int:
     context.say(f"Spinning up step {step} locally for flow {context.name}, on {task.pathspec}")
     body = _body_of(task)
     folder, run = _folder(task, values["persist"])
+    ok = False
     try:
         if values["artifacts_module"]:
             _override(body, values["artifacts_module"], folder)
@@ -43,17 +46,20 @@ def spin(context: Context, values: Dict[str, Any]) -> int:
         body["flow"]["spun"] = True
         if values["skip_decorators"]:
             body["flow"]["skip_decorators"] = True
+        _say_anew(context, body)
         with open(os.path.join(folder, "task.json"), "w", encoding="utf-8") as file:
             json.dump(body, file)
-        _tell(context, values, body, folder, task)
+        write(values["run_id_file"], str(body["run"]))
         n_devices = 0 if values["skip_decorators"] else _devices_for(context, step, body)
         path = f"{run}/{step}/{body['task']}"
         own = _own_packages(context, step, body)
         ok = _work(context, folder, path, values["max_log_size"], n_devices, own)
         print("Task finished successfully." if ok else "Task failed.", flush=True)
+        if ok:  # as in Metaflow, where Runner.spin of a step that fails is an error
+            write(values["runner_attribute_file"], json.dumps(_facts(context, body, folder, task)))
         return 0 if ok else 1
     finally:
-        if not values["persist"] and values["runner_attribute_file"] is None:
+        if not values["persist"] and not (ok and values["runner_attribute_file"]):
             import shutil
 
             shutil.rmtree(os.path.dirname(folder), ignore_errors=True)
@@ -115,6 +121,26 @@ def _body_of(task: client.Task) -> Dict[str, Any]:
     return body
 
 
+def _say_anew(context: Context, body: Dict[str, Any]) -> None:
+    """What this command line says stands over the past task's: configurations, ``--with``.
+
+    Raises:
+        CommandException: a configuration's value can't be handed over.
+    """
+    told = body.setdefault("extra", {}).setdefault("flow", {})
+    told["with"] = list(dict.fromkeys([*told.get("with", ()), *context.top["with"]]))
+    paths, values = dict(context.top["config"]), dict(context.top["config_value"])
+    found = read_configs(context.flow, paths, values) if paths or values else {}
+    for one in parameters_of(context.flow) if found else ():
+        if one.IS_CONFIG_PARAMETER and one.name in {*paths, *values}:
+            try:
+                body.setdefault("inputs", {})[one.var] = {"value": exact(found[one.var])}
+            except NotJsonError:
+                raise CommandException(
+                    f"spin can't hand over config '{one.name}', which is no plain data; run the flow with it"
+                ) from None
+
+
 def _folder(task: client.Task, keep: bool) -> Tuple[str, str]:
     """A new attempt directory, and a name in place of a run's id."""
     import tempfile
@@ -152,11 +178,10 @@ def _override(body: Dict[str, Any], path: str, folder: str) -> None:
             parent["scope"][name] = len(flow["refs"]) - 1
 
 
-def _tell(
-    context: Context, values: Dict[str, Any], body: Dict[str, Any], folder: str, task: client.Task
-) -> None:
-    write(values["run_id_file"], str(body["run"]))
-    facts = {
+def _facts(
+    context: Context, body: Dict[str, Any], folder: str, task: client.Task
+) -> Dict[str, Any]:
+    return {
         "task_id": body["task"],
         "step_name": body["step"],
         "run_id": body["run"],
@@ -164,7 +189,6 @@ def _tell(
         "metadata": f"local@{task._store}",
         "dir": folder,
     }
-    write(values["runner_attribute_file"], json.dumps(facts))
 
 
 def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:

@@ -69,11 +69,9 @@ def store_of(place: str) -> str:
 
 
 def inspect_spin(datastore_root: str = ".") -> None:
-    """Always raises, because spun tasks belong to no run.
+    """From now on ``Task(PATHSPEC)`` also finds the tasks that ``spin --persist`` left in a store.
 
-    Raises:
-        MetaflowException: says how to get a spun task.
+    Args:
+        datastore_root: the store, or the folder that has it.
     """
-    raise MetaflowException(
-        "inspect_spin: a spun task belongs to no run; `Runner(FILE).spin(STEP).task` has its results"
-    )
+    metadata(store_of(datastore_root))

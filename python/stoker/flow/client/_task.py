@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 from .._records import RunRecord, TaskRecord
 from ._object import DataArtifact, MetaflowData, MetaflowObject, origin_of, time_of
+from ._place import store
 
 
 class Metadata(NamedTuple):
@@ -29,6 +30,16 @@ class Task(MetaflowObject):
     _NAME = "task"
     _FORM = "FlowName/RunID/StepName/TaskID"
     _CHILD = DataArtifact
+
+    def __new__(cls, pathspec: Optional[str] = None, *more: Any, **options: Any) -> Any:
+        """A task; for the pathspec of a persisted spin its :class:`SpunTask`."""
+        if cls is Task and "/spin-" in str(pathspec or ""):
+            from .._spun import spun_task
+
+            found = spun_task(str(pathspec), store())
+            if found is not None:
+                return found
+        return object.__new__(cls)
 
     def _look(self) -> TaskRecord:
         task: Optional[TaskRecord] = super()._look().task(self._components[2], self._components[3])
