@@ -79,6 +79,7 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "metaflow.exception": "stoker.flow.exception",
     "metaflow.flowspec": {
         "FlowSpec": "stoker.flow:FlowSpec",
+        "INTERNAL_ARTIFACTS_SET": "stoker.flow._scope:INTERNAL_ARTIFACTS_SET",
         "InvalidNextException": "stoker.flow.exception:InvalidNextException",
     },
     "metaflow.graph": {"FlowGraph": "stoker.flow._graph:FlowGraph"},
@@ -89,7 +90,10 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     },
     "metaflow.lint": {"LintWarn": "stoker.flow.exception:LintWarn"},
     "metaflow.metaflow_config": "stoker.flow._config",
-    "metaflow.metaflow_config_funcs": {"from_conf": "stoker.flow._config:from_conf"},
+    "metaflow.metaflow_config_funcs": {
+        "from_conf": "stoker.flow._config:from_conf",
+        "init_config": "stoker.flow._config:init_config",
+    },
     "metaflow.metaflow_current": _CURRENT,
     "metaflow.metaflow_version": {"get_version": "stoker.flow._tags:metaflow_version"},
     "metaflow.metaflow_profile": {"profile": "stoker.flow._util:profile"},
@@ -192,7 +196,6 @@ DIFFERS = {
     "trigger_on_finish": "it needs `deploy create`; runs of deployed flows start it",
     "kubernetes": "the step goes to the project's stack of that kind, else it runs here",
     "batch": "the step goes to the project's stack of that kind, else it runs here",
-    "inspect_spin": "a spun task belongs to no run: take Runner(FILE).spin(STEP).task",
     "@conda": "packages come from micromamba, mamba or conda where one is there",
 }
 

@@ -19,7 +19,7 @@ from ..._base.errors import did_you_mean
 from ..._definition.jsonable import NotJsonError, exact
 from .. import client
 from .._decorators import decorators_of, flow_decorators_of
-from .._parameters import parameters_of, read_configs
+from .._parameters import config_names, parameters_of, read_configs, set_configs
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from ._context import run_id_of
 from ._graph import validate
@@ -76,7 +76,7 @@ def _past(context: Context, text: str) -> client.Task:
         if len(parts) > 1:
             parts = run_id_of(context, text, (2, 3))
             step = client.Step("/".join([context.name, *parts[:2]]), _namespace_check=False)
-            return step[parts[2]] if len(parts) == 3 else _first(step)
+            return step[parts[2]] if len(parts) == 3 else _newest(step)
         if text not in context.graph:
             names = [n.name for n in context.graph]
             raise CommandException(
@@ -84,7 +84,7 @@ def _past(context: Context, text: str) -> client.Task:
             )
         for run in client.Flow(context.name):
             if text in run:
-                return _first(run[text])
+                return _newest(run[text])
     except (MetaflowNotFound, MetaflowNamespaceMismatch, KeyError):
         pass
     raise CommandException(
@@ -93,8 +93,9 @@ def _past(context: Context, text: str) -> client.Task:
     )
 
 
-def _first(step: client.Step) -> client.Task:
-    return list(step)[-1]
+def _newest(step: client.Step) -> client.Task:
+    found: client.Task = next(iter(step))  # the newest, as Metaflow takes it
+    return found
 
 
 def _body_of(task: client.Task) -> Dict[str, Any]:
@@ -122,7 +123,8 @@ def _body_of(task: client.Task) -> Dict[str, Any]:
 
 
 def _say_anew(context: Context, body: Dict[str, Any]) -> None:
-    """What this command line says stands over the past task's: configurations, ``--with``.
+    """Add what this command line says for the decorators: configurations, and ``--with``. What the
+    step itself sees of a configuration stays the past task's, as in Metaflow.
 
     Raises:
         CommandException: a configuration's value can't be handed over.
@@ -130,15 +132,18 @@ def _say_anew(context: Context, body: Dict[str, Any]) -> None:
     told = body.setdefault("extra", {}).setdefault("flow", {})
     told["with"] = list(dict.fromkeys([*told.get("with", ()), *context.top["with"]]))
     paths, values = dict(context.top["config"]), dict(context.top["config_value"])
-    found = read_configs(context.flow, paths, values) if paths or values else {}
-    for one in parameters_of(context.flow) if found else ():
-        if one.IS_CONFIG_PARAMETER and one.name in {*paths, *values}:
-            try:
-                body.setdefault("inputs", {})[one.var] = {"value": exact(found[one.var])}
-            except NotJsonError:
-                raise CommandException(
-                    f"spin can't hand over config '{one.name}', which is no plain data; run the flow with it"
-                ) from None
+    configs = [one for one in parameters_of(context.flow) if one.IS_CONFIG_PARAMETER]
+    given = read_configs(context.flow, paths, values) if paths or values else {}
+    inputs = body.get("inputs") or {}
+    known = {
+        one.var: inputs[one.var]["value"] for one in configs if "value" in inputs.get(one.var, ())
+    }
+    anew = {one.var: given[one.var] for one in configs if one.name in {*paths, *values}}
+    set_configs(config_names(context.flow, {**known, **anew}))
+    try:
+        body["flow"]["configs"] = {var: exact(value) for var, value in anew.items()}
+    except NotJsonError as bad:
+        raise CommandException(f"spin can't hand over a configuration: {bad}") from None
 
 
 def _folder(task: client.Task, keep: bool) -> Tuple[str, str]:
