@@ -17,7 +17,7 @@ from typing import Any
 import front_tools
 import pytest
 
-from stoker.flow import client
+from stoker.flow import client, inspect_spin
 from stoker.flow.client import Flow, Run
 from stoker.flow.runner import Runner
 
@@ -308,7 +308,7 @@ def test_spin_takes_other_artifacts_and_keeps_what_came_of_it(flow: Program) -> 
         again = runner.spin("work", persist=True)
         ran = next(iter(Flow("F").latest_run["work"]))
         assert again.task.successful and again.task.data.y == ran.data.y
-        client.inspect_spin(str(flow.folder))
+        inspect_spin(str(flow.folder))
         try:
             found = client.Task(again.task.pathspec)
         finally:

@@ -29,9 +29,10 @@ _CLIENT = {
     for name in (
         *("DataArtifact", "Flow", "Metaflow", "MetaflowData", "MetaflowObject", "Run", "Step"),
         *("Task", "default_metadata", "default_namespace", "get_metadata", "get_namespace"),
-        *("inspect_spin", "metadata", "namespace"),
+        *("metadata", "namespace"),
     )
 }
+_CLIENT["inspect_spin"] = "stoker.flow:inspect_spin"
 _CARDS = "stoker.flow.cards"
 _CURRENT = {
     "current": "stoker.flow:current",

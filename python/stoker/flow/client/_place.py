@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from .. import _records
 from .._current import username
-from ..exception import MetaflowException, MetaflowNotFound
+from ..exception import MetaflowNotFound
 
 _UNSET = object()
 _namespace: Any = _UNSET
@@ -66,12 +66,3 @@ def store() -> Optional[str]:
 def store_of(place: str) -> str:
     below = os.path.join(os.path.abspath(place), ".stoker")
     return below if os.path.isdir(below) else os.path.abspath(place)
-
-
-def inspect_spin(datastore_root: str = ".") -> None:
-    """From now on ``Task(PATHSPEC)`` also finds the tasks that ``spin --persist`` left in a store.
-
-    Args:
-        datastore_root: the store, or the folder that has it.
-    """
-    metadata(store_of(datastore_root))
