@@ -32,7 +32,7 @@ class Other(FlowSpec):
     @timeout(seconds=settings.seconds)
     @step
     def end(self):
-        time.sleep(1.5)
+        time.sleep(1.5)  # sleeps: longer than the timeout of one spin
         self.seen = self.total, self.settings.seconds
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ class F(FlowSpec):
     @step
     def start(self):
         if current.retry_count < 1:
-            time.sleep(30)
+            time.sleep(30)  # sleeps: the timeouts are what this program is about
         self.attempt = current.retry_count
         self.parts = [0, 30]
         self.next(self.slow, foreach="parts")
@@ -24,7 +24,7 @@ class F(FlowSpec):
     def slow(self):
         self.done = True
         try:
-            time.sleep(self.input)
+            time.sleep(self.input)  # sleeps: the timeouts are what this program is about
         except TimeoutException as bad:
             self.done = False
             self.told = "timed out after" in str(bad)
@@ -38,14 +38,14 @@ class F(FlowSpec):
     @timeout(minutes=1)
     @step
     def quick(self):
-        time.sleep(2)
+        time.sleep(2)  # sleeps: the timeouts are what this program is about
         self.next(self.bare)
 
     @retry(times=1, minutes_between_retries=0)
     @step
     def bare(self):
         try:
-            time.sleep(3)
+            time.sleep(3)  # sleeps: the timeouts are what this program is about
             self.late = None
         except Exception as bad:  # only by --with
             self.late = type(bad).__name__
