@@ -92,16 +92,52 @@ def test_settings(tmp_path):
         """
     from metaflow.metaflow_config import (CARD_NO_WARNING, DATATOOLS_CLIENT_PARAMS, DATATOOLS_S3ROOT, DEFAULT_DATASTORE,
         S3_RETRY_COUNT, S3_WORKER_COUNT, UI_URL)
-    from metaflow.metaflow_config_funcs import from_conf
+    from metaflow.metaflow_config_funcs import from_conf, init_config
     print(CARD_NO_WARNING, DATATOOLS_CLIENT_PARAMS, DATATOOLS_S3ROOT, DEFAULT_DATASTORE, S3_RETRY_COUNT,
-        S3_WORKER_COUNT, UI_URL, from_conf("OWN", 1.5))
+        S3_WORKER_COUNT, UI_URL, from_conf("OWN", 1.5), sorted(init_config().values()))
     """,
         METAFLOW_HOME=str(home),
         METAFLOW_PROFILE="own",
         METAFLOW_S3_RETRY_COUNT="3",
         METAFLOW_DATATOOLS_CLIENT_PARAMS='{"a": 1}',
     )
-    assert done.stdout.split("\n")[0] == "False {'a': 1} s3://b/x/data local 3 8 None 1.5"
+    assert (
+        done.stdout.split("\n")[0]
+        == "False {'a': 1} s3://b/x/data local 3 8 None 1.5 ['8', 's3://b/x']"
+    )
+
+
+@needs_engine
+def test_names_that_a_program_keeps_out_of_merges(tmp_path):
+    """What a program adds to INTERNAL_ARTIFACTS_SET is no conflict of branches, nor merged."""
+    source = """
+from metaflow import FlowSpec, step
+from metaflow.flowspec import INTERNAL_ARTIFACTS_SET
+INTERNAL_ARTIFACTS_SET.add("own")
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.next(self.a, self.b)
+    @step
+    def a(self):
+        self.own = self.left = 1
+        self.next(self.join)
+    @step
+    def b(self):
+        self.own = 2
+        self.next(self.join)
+    @step
+    def join(self, inputs):
+        self.merge_artifacts(inputs)
+        print("has", self.left, hasattr(self, "own"))
+        self.next(self.end)
+    @step
+    def end(self): pass
+if __name__ == "__main__": F()
+"""
+    (tmp_path / "flow.py").write_text(source)
+    done = compat(tmp_path, "flow.py", "run")
+    assert "has 1 False" in done.stdout, done.stderr
 
 
 @needs_engine

@@ -24,7 +24,7 @@ _DECORATORS = (
 )
 _CLIENT = (
     "Metaflow Flow Run Step Task DataArtifact namespace get_namespace default_namespace metadata "
-    "get_metadata default_metadata inspect_spin"
+    "get_metadata default_metadata"
 )
 _DEPLOYED = "Deployer DeployedFlow NBDeployer"
 _USER = "FlowMutator StepMutator UserStepDecorator user_step_decorator USER_SKIP_STEP"
@@ -50,6 +50,7 @@ _HOME = {
     "S3": "datatools",
     **dict.fromkeys(_DECORATORS.split(), "_decorators"),
     **dict.fromkeys(_CLIENT.split(), "client"),
+    "inspect_spin": "_spun",
     "Runner": "runner",
     "NBRunner": "runner",
     **dict.fromkeys(_DEPLOYED.split(), "deployer"),

@@ -118,6 +118,19 @@ def _file(home: str, profile: str) -> Mapping[str, Any]:
     return found
 
 
+def init_config() -> Dict[str, Any]:
+    """The settings of the file ``config.json`` of ``METAFLOW_HOME``; none where there is no file.
+
+    Raises:
+        MetaflowException: ``METAFLOW_PROFILE`` names a file that isn't there, or it isn't JSON.
+    """
+    return dict(_file(_home(), os.environ.get("METAFLOW_PROFILE") or ""))
+
+
+def _home() -> str:
+    return os.path.expanduser(os.environ.get("METAFLOW_HOME") or "~/.metaflowconfig")
+
+
 def from_conf(name: str, default: Any = None, validate_fn: Any = None) -> Any:
     """A setting from the environment or the file, of the default's type; else the default.
 
@@ -125,10 +138,9 @@ def from_conf(name: str, default: Any = None, validate_fn: Any = None) -> Any:
         ValueError: it isn't of the default's type.
     """
     variable = f"METAFLOW_{name}"
-    home = os.path.expanduser(os.environ.get("METAFLOW_HOME") or "~/.metaflowconfig")
     said = os.environ.get(variable)
     if said is None:
-        said = _file(home, os.environ.get("METAFLOW_PROFILE") or "").get(variable)
+        said = _file(_home(), os.environ.get("METAFLOW_PROFILE") or "").get(variable)
     value = default if said is None else _typed(variable, said, default)
     if validate_fn is not None and value is not None:
         validate_fn(variable, value)

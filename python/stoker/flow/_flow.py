@@ -138,6 +138,13 @@ class FlowSpec:
         return os.path.basename(getattr(module, "__file__", None) or "")
 
     @property
+    def _graph_info(self) -> Dict[str, Any]:
+        """The flow's graph as plain data; programs written for Metaflow read it."""
+        from ._compile import graph_info
+
+        return graph_info(type(self))
+
+    @property
     def _current_step(self) -> Optional[str]:
         scope = self.__dict__.get("_stoker")
         return scope.step if scope is not None else None

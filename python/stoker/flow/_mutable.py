@@ -263,8 +263,15 @@ class MutableFlow(_Mutable):
 
     @property
     def configs(self) -> Iterator[Tuple[str, Any]]:
-        """(name, value) of each configuration."""
-        yield from self._cls.__dict__.get("_stoker_mutable_configs", {}).items()
+        """(name, value) of each configuration; the name is that on the command line."""
+        names = {one.var: one.name for one in parameters_of(self._cls)}
+        for var, value in self._values().items():
+            yield names.get(var, var), value
+
+    def _values(self) -> Dict[str, Any]:
+        """Attribute → value of each configuration."""
+        found: Dict[str, Any] = self._cls.__dict__.get("_stoker_mutable_configs", {})
+        return found
 
     @property
     def parameters(self) -> Iterator[Tuple[str, Parameter]]:
@@ -286,7 +293,7 @@ class MutableFlow(_Mutable):
         if callable(found) and getattr(found, "is_step", False):
             return MutableStep(self._cls, found, self._early, self._by)
         if isinstance(found, Config):
-            return dict(self.configs).get(found._stoker_parameter.var)
+            return self._values().get(found._stoker_parameter.var)
         if isinstance(found, Parameter):
             return found
         raise AttributeError(f"flow '{self._cls.__name__}' has no step or parameter '{name}'")

@@ -466,7 +466,7 @@ class Config(collections.abc.Mapping):  # type: ignore[type-arg]
         default: path of its file; default_value: the value without a file (a dict, a JSON text, or
             a function).
         parser: a function of the text, or its dotted name; else the text is JSON.
-        plain: steps get the parser's result, not a :class:`ConfigValue`.
+        plain: steps get the parser's result, not a :class:`ConfigValue`; without a parser the text.
         required: it must be given, if there is neither default.
     """
 
@@ -582,6 +582,8 @@ class ConfigParameter(Parameter):
             return plain(value)
         if self.parser is not None:
             return plain(_parser_of(self.parser, self.name)(value))
+        if self.plain:
+            return value
         try:
             return json.loads(value)
         except ValueError as bad:

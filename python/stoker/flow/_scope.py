@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
 
 from ..materializers import _artifact
 from .exception import (
@@ -15,6 +15,7 @@ from .exception import (
 
 _IMMUTABLE = (int, float, str, bytes, bool, type(None), complex, range, frozenset)
 _NOTHING = object()
+INTERNAL_ARTIFACTS_SET: Set[str] = set()  # names that a program keeps out of every merge
 _MOST_USED = 500  # names of used artifacts in a result
 
 
@@ -381,7 +382,7 @@ def merge(flow: Any, inputs: Iterable[Any], exclude: List[str], include: List[st
             known = first.setdefault(name, number)
             if known != number and not _are_same(refs[known], refs[number]):
                 differing.append(name)
-    chosen = set(include) if include else first.keys() - set(exclude)
+    chosen = set(include) if include else first.keys() - {*exclude, *INTERNAL_ARTIFACTS_SET}
     merged = {k: v for k, v in first.items() if k in chosen and k not in set_here}
     differing = sorted({name for name in differing if name in merged})
     if differing:

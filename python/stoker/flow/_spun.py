@@ -29,6 +29,30 @@ def placed(ref: Mapping[str, Any], store: str) -> Dict[str, Any]:
     return {**ref, "path": os.path.join(store, "artifacts", digest[:2], digest[2:])}
 
 
+def inspect_spin(datastore_root: str = ".") -> None:
+    """From now on ``Task(PATHSPEC)`` also finds the tasks that ``spin --persist`` left in a store.
+
+    Args:
+        datastore_root: the store, or the folder that has it.
+    """
+    from . import client
+    from .client import _task
+
+    client.metadata(datastore_root)
+    if spun_task not in _task.ELSEWHERE:
+        _task.ELSEWHERE.append(spun_task)
+
+
+def spun_task(pathspec: str, store: Optional[str]) -> Optional[SpunTask]:
+    """The task that ``spin --persist`` left in a store under this pathspec; None: there is none."""
+    parts = pathspec.split("/")
+    folder = os.path.join(store or "", "spins", parts[1], "1")
+    if len(parts) != 4 or not os.path.isdir(folder):
+        return None
+    facts = dict(zip(("flow_name", "run_id", "step_name", "task_id"), parts))
+    return SpunTask({**facts, "dir": folder, "metadata": f"local@{store}"})
+
+
 class SpunArtifact:
     """One artifact of a spun task."""
 

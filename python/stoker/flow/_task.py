@@ -193,6 +193,7 @@ class Running:
         configs = [one for one in parameters_of(self.cls) if one.IS_CONFIG_PARAMETER]
         if configs:
             values = {one.var: self.scope.parameter(one) for one in configs}
+            values.update(self.declared.get("configs") or {})  # of ``spin``
             set_configs(config_names(self.cls, values))
         else:
             values = {}

@@ -98,9 +98,10 @@ class _Process:
                 )
             said = self.text("stderr").strip().splitlines()
             last = f": {said[-1]}" if said else ""
+            what = "result" if "spin" in self.command else "run"
             raise NoRunError(
                 f"`{' '.join(self.command[1:-2])}` ended with status {self.process.returncode} before it had a "
-                f"run{last}"
+                f"{what}{last}"
             )
         if time.monotonic() - self._began > self.limit_s:
             self.end()
@@ -361,7 +362,12 @@ class Runner:
         return ExecutingRun(self, process, process.wait())
 
     def spin(self, pathspec: str, **kwargs: Any) -> ExecutingTask:
-        """Run one step alone, with the inputs of a past task (``STEP``, or ``RUN/STEP/TASK``)."""
+        """Run one step alone, with the inputs of a past task (``STEP``, or ``RUN/STEP/TASK``).
+
+        Raises:
+            NoRunError: the step failed.
+        """
+        _only_options_of_spin(kwargs)
         process = self._start("spin", [pathspec], kwargs, self.show_output)
         return ExecutingTask(self, process, process.wait())
 
@@ -378,6 +384,7 @@ class Runner:
 
     async def async_spin(self, pathspec: str, **kwargs: Any) -> ExecutingTask:
         """Start to run one step alone."""
+        _only_options_of_spin(kwargs)
         process = self._start("spin", [pathspec], kwargs, False)
         return ExecutingTask(self, process, await process.begun())
 
@@ -391,6 +398,20 @@ def _resumed(options: Mapping[str, Any]) -> Tuple[List[str], Dict[str, Any]]:
     rest = dict(options)
     step = rest.pop("step_to_rerun", None)
     return ([] if step is None else [str(step)]), rest
+
+
+def _only_options_of_spin(given: Mapping[str, Any]) -> None:
+    """Refuse what isn't an option, such as a parameter: a spun step has its past task's.
+
+    Raises:
+        ValueError: there is such an argument.
+    """
+    from ._commands import table
+
+    names = [o.name[2:].replace("-", "_") for o in table([]).commands["spin"].options]
+    for one in given:
+        if one not in names:
+            raise ValueError(f"Unknown argument: '{one}', possible args are: {', '.join(names)}")
 
 
 _NAMES = {"tags": "tag", "decospecs": "with", "user_namespace": "namespace"}

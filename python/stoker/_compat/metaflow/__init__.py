@@ -29,9 +29,10 @@ _CLIENT = {
     for name in (
         *("DataArtifact", "Flow", "Metaflow", "MetaflowData", "MetaflowObject", "Run", "Step"),
         *("Task", "default_metadata", "default_namespace", "get_metadata", "get_namespace"),
-        *("inspect_spin", "metadata", "namespace"),
+        *("metadata", "namespace"),
     )
 }
+_CLIENT["inspect_spin"] = "stoker.flow:inspect_spin"
 _CARDS = "stoker.flow.cards"
 _CURRENT = {
     "current": "stoker.flow:current",
@@ -79,6 +80,7 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "metaflow.exception": "stoker.flow.exception",
     "metaflow.flowspec": {
         "FlowSpec": "stoker.flow:FlowSpec",
+        "INTERNAL_ARTIFACTS_SET": "stoker.flow._scope:INTERNAL_ARTIFACTS_SET",
         "InvalidNextException": "stoker.flow.exception:InvalidNextException",
     },
     "metaflow.graph": {"FlowGraph": "stoker.flow._graph:FlowGraph"},
@@ -89,7 +91,10 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     },
     "metaflow.lint": {"LintWarn": "stoker.flow.exception:LintWarn"},
     "metaflow.metaflow_config": "stoker.flow._config",
-    "metaflow.metaflow_config_funcs": {"from_conf": "stoker.flow._config:from_conf"},
+    "metaflow.metaflow_config_funcs": {
+        "from_conf": "stoker.flow._config:from_conf",
+        "init_config": "stoker.flow._config:init_config",
+    },
     "metaflow.metaflow_current": _CURRENT,
     "metaflow.metaflow_version": {"get_version": "stoker.flow._tags:metaflow_version"},
     "metaflow.metaflow_profile": {"profile": "stoker.flow._util:profile"},
@@ -187,7 +192,6 @@ DIFFERS = {
     "trigger_on_finish": "it needs `deploy create`; runs of deployed flows start it",
     "kubernetes": "the step goes to the project's stack of that kind, else it runs here",
     "batch": "the step goes to the project's stack of that kind, else it runs here",
-    "inspect_spin": "a spun task belongs to no run: take Runner(FILE).spin(STEP).task",
     "@conda": "packages come from micromamba, mamba, conda or py-rattler where one is there",
 }
 

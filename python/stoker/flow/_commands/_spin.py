@@ -16,8 +16,10 @@ from typing import IO, TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..._base.binary import find, json_of
 from ..._base.errors import did_you_mean
+from ..._definition.jsonable import NotJsonError, exact
 from .. import client
 from .._decorators import decorators_of, flow_decorators_of
+from .._parameters import config_names, parameters_of, read_configs, set_configs
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from ._context import run_id_of
 from ._graph import validate
@@ -35,6 +37,7 @@ def spin(context: Context, values: Dict[str, Any]) -> int:
     context.say(f"Spinning up step {step} locally for flow {context.name}, on {task.pathspec}")
     body = _body_of(task)
     folder, run = _folder(task, values["persist"])
+    ok = False
     try:
         if values["artifacts_module"]:
             _override(body, values["artifacts_module"], folder)
@@ -43,17 +46,20 @@ def spin(context: Context, values: Dict[str, Any]) -> int:
         body["flow"]["spun"] = True
         if values["skip_decorators"]:
             body["flow"]["skip_decorators"] = True
+        _say_anew(context, body)
         with open(os.path.join(folder, "task.json"), "w", encoding="utf-8") as file:
             json.dump(body, file)
-        _tell(context, values, body, folder, task)
+        write(values["run_id_file"], str(body["run"]))
         n_devices = 0 if values["skip_decorators"] else _devices_for(context, step, body)
         path = f"{run}/{step}/{body['task']}"
         own = _own_packages(context, step, body)
         ok = _work(context, folder, path, values["max_log_size"], n_devices, own)
         print("Task finished successfully." if ok else "Task failed.", flush=True)
+        if ok:  # as in Metaflow, where Runner.spin of a step that fails is an error
+            write(values["runner_attribute_file"], json.dumps(_facts(context, body, folder, task)))
         return 0 if ok else 1
     finally:
-        if not values["persist"] and values["runner_attribute_file"] is None:
+        if not values["persist"] and not (ok and values["runner_attribute_file"]):
             import shutil
 
             shutil.rmtree(os.path.dirname(folder), ignore_errors=True)
@@ -70,7 +76,7 @@ def _past(context: Context, text: str) -> client.Task:
         if len(parts) > 1:
             parts = run_id_of(context, text, (2, 3))
             step = client.Step("/".join([context.name, *parts[:2]]), _namespace_check=False)
-            return step[parts[2]] if len(parts) == 3 else _first(step)
+            return step[parts[2]] if len(parts) == 3 else _newest(step)
         if text not in context.graph:
             names = [n.name for n in context.graph]
             raise CommandException(
@@ -78,7 +84,7 @@ def _past(context: Context, text: str) -> client.Task:
             )
         for run in client.Flow(context.name):
             if text in run:
-                return _first(run[text])
+                return _newest(run[text])
     except (MetaflowNotFound, MetaflowNamespaceMismatch, KeyError):
         pass
     raise CommandException(
@@ -87,8 +93,9 @@ def _past(context: Context, text: str) -> client.Task:
     )
 
 
-def _first(step: client.Step) -> client.Task:
-    return list(step)[-1]
+def _newest(step: client.Step) -> client.Task:
+    found: client.Task = next(iter(step))  # the newest, as Metaflow takes it
+    return found
 
 
 def _body_of(task: client.Task) -> Dict[str, Any]:
@@ -113,6 +120,30 @@ def _body_of(task: client.Task) -> Dict[str, Any]:
     body["granted"] = {**(body.get("granted") or {}), "devices": []}
     body["flow"]["fallback"] = None
     return body
+
+
+def _say_anew(context: Context, body: Dict[str, Any]) -> None:
+    """Add what this command line says for the decorators: configurations, and ``--with``. What the
+    step itself sees of a configuration stays the past task's, as in Metaflow.
+
+    Raises:
+        CommandException: a configuration's value can't be handed over.
+    """
+    told = body.setdefault("extra", {}).setdefault("flow", {})
+    told["with"] = list(dict.fromkeys([*told.get("with", ()), *context.top["with"]]))
+    paths, values = dict(context.top["config"]), dict(context.top["config_value"])
+    configs = [one for one in parameters_of(context.flow) if one.IS_CONFIG_PARAMETER]
+    given = read_configs(context.flow, paths, values) if paths or values else {}
+    inputs = body.get("inputs") or {}
+    known = {
+        one.var: inputs[one.var]["value"] for one in configs if "value" in inputs.get(one.var, ())
+    }
+    anew = {one.var: given[one.var] for one in configs if one.name in {*paths, *values}}
+    set_configs(config_names(context.flow, {**known, **anew}))
+    try:
+        body["flow"]["configs"] = {var: exact(value) for var, value in anew.items()}
+    except NotJsonError as bad:
+        raise CommandException(f"spin can't hand over a configuration: {bad}") from None
 
 
 def _folder(task: client.Task, keep: bool) -> Tuple[str, str]:
@@ -152,11 +183,10 @@ def _override(body: Dict[str, Any], path: str, folder: str) -> None:
             parent["scope"][name] = len(flow["refs"]) - 1
 
 
-def _tell(
-    context: Context, values: Dict[str, Any], body: Dict[str, Any], folder: str, task: client.Task
-) -> None:
-    write(values["run_id_file"], str(body["run"]))
-    facts = {
+def _facts(
+    context: Context, body: Dict[str, Any], folder: str, task: client.Task
+) -> Dict[str, Any]:
+    return {
         "task_id": body["task"],
         "step_name": body["step"],
         "run_id": body["run"],
@@ -164,7 +194,6 @@ def _tell(
         "metadata": f"local@{task._store}",
         "dir": folder,
     }
-    write(values["runner_attribute_file"], json.dumps(facts))
 
 
 def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:

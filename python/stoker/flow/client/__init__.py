@@ -14,7 +14,6 @@ from ._place import (
     default_namespace,
     get_metadata,
     get_namespace,
-    inspect_spin,
     metadata,
     namespace,
 )
@@ -37,7 +36,6 @@ __all__ = [
     "default_namespace",
     "get_metadata",
     "get_namespace",
-    "inspect_spin",
     "metadata",
     "namespace",
 ]

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from .. import _records
 from .._current import username
-from ..exception import MetaflowException, MetaflowNotFound
+from ..exception import MetaflowNotFound
 
 _UNSET = object()
 _namespace: Any = _UNSET
@@ -66,14 +66,3 @@ def store() -> Optional[str]:
 def store_of(place: str) -> str:
     below = os.path.join(os.path.abspath(place), ".stoker")
     return below if os.path.isdir(below) else os.path.abspath(place)
-
-
-def inspect_spin(datastore_root: str = ".") -> None:
-    """Always raises, because spun tasks belong to no run.
-
-    Raises:
-        MetaflowException: says how to get a spun task.
-    """
-    raise MetaflowException(
-        "inspect_spin: a spun task belongs to no run; `Runner(FILE).spin(STEP).task` has its results"
-    )

@@ -7,10 +7,25 @@ import json
 import os
 from collections import namedtuple
 from datetime import datetime
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 from .._records import RunRecord, TaskRecord
 from ._object import DataArtifact, MetaflowData, MetaflowObject, origin_of, time_of
+from ._place import store
+
+# Functions of (pathspec, store) that find tasks which belong to no run (``inspect_spin``).
+ELSEWHERE: List[Callable[[str, Optional[str]], Any]] = []
 
 
 class Metadata(NamedTuple):
@@ -29,6 +44,14 @@ class Task(MetaflowObject):
     _NAME = "task"
     _FORM = "FlowName/RunID/StepName/TaskID"
     _CHILD = DataArtifact
+
+    def __new__(cls, pathspec: Optional[str] = None, *more: Any, **options: Any) -> Any:
+        """A task; for the pathspec of a persisted spin its :class:`SpunTask`."""
+        if cls is Task and "/spin-" in str(pathspec or ""):
+            found = [one for one in (find(str(pathspec), store()) for find in ELSEWHERE) if one]
+            if found:
+                return found[0]
+        return object.__new__(cls)
 
     def _look(self) -> TaskRecord:
         task: Optional[TaskRecord] = super()._look().task(self._components[2], self._components[3])
@@ -234,12 +257,13 @@ class Task(MetaflowObject):
 
     def _peer(self, task: TaskRecord) -> Task:
         flow, run = self._components[:2]
-        return Task(
+        found: Task = Task(
             f"{flow}/{run}/{task.step}/{task.id}",
             _namespace_check=False,
             _current_metadata=f"local@{self._store}",
             _record=task,
         )
+        return found
 
     @property
     def origin_pathspec(self) -> Optional[str]:
