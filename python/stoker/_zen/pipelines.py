@@ -27,12 +27,15 @@ from .stacks import chosen_place
 from .templates import run_name, stamped
 
 _told = False
+# What kinds of steps do with their part of a document: (pipeline, name, part).
+to_finish: List[Callable[[Any, str, Dict[str, Any]], None]] = []
 
 
 class ZenPipeline(Pipeline[...]):
     """A pipeline whose call returns what ZenML's does."""
 
     takes_schedules = True
+    is_dynamic = False
     prepared: Any = ((), {})
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
@@ -62,6 +65,8 @@ class ZenPipeline(Pipeline[...]):
                 extra = step.get("extra") or {}
                 more = {k: v for k, v in more.items() if v}
                 step["extra"] = {**extra, "zenml": {**(extra.get("zenml") or {}), **more}}
+            for finish in to_finish:
+                finish(self, name, step)
             if _waits(step):
                 # what it gets is known when it starts, so a key made before says nothing
                 step["cache"] = {"enabled": False}
@@ -403,7 +408,7 @@ def _substitutions(part: Mapping[str, Any]) -> Dict[str, str]:
 
 def _waits(step: Mapping[str, Any]) -> bool:
     values = [v.get("value") for v in (step.get("inputs") or {}).values() if isinstance(v, dict)]
-    return any(isinstance(v, dict) and lazy.KEYS & v.keys() for v in values)
+    return any(isinstance(v, dict) and lazy.MODEL_KEY in v for v in values)
 
 
 def _kept(config: Mapping[str, Any]) -> Dict[str, Any]:

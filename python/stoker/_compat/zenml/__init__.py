@@ -19,6 +19,7 @@ __version__ = "0.98.0"  # the version whose interface this is
 _CORE = {
     "step": "stoker._zen.pipelines:step",
     "pipeline": "stoker._zen.pipelines:pipeline",
+    "CommandStep": "stoker._zen.command_step:CommandStep",
     "get_step_context": "stoker._zen.context:get_step_context",
     "get_pipeline_context": "stoker._zen.context:get_pipeline_context",
     "log_metadata": "stoker._zen.targets:log_metadata",
@@ -178,9 +179,11 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "step": _CORE["step"],
         "get_step_context": _CORE["get_step_context"],
         "BaseStep": "stoker._zen.pipelines:ZenStep",
+        "CommandStep": _CORE["CommandStep"],
         "StepContext": _CORE["StepContext"],
         "ResourceSettings": _SETTINGS["ResourceSettings"],
     },
+    "zenml.steps.command_step": {"CommandStep": _CORE["CommandStep"]},
     "zenml.steps.base_step": {"BaseStep": "stoker._zen.pipelines:ZenStep"},
     "zenml.steps.step_context": {
         "StepContext": _CORE["StepContext"],
