@@ -10,7 +10,19 @@ import os
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from .._definition.layers import load_run_config
-from . import artifacts, errors, models, runs, schedules, secrets, snapshots, stacks, tags, targets
+from . import (
+    artifacts,
+    errors,
+    models,
+    runs,
+    schedules,
+    secrets,
+    services,
+    snapshots,
+    stacks,
+    tags,
+    targets,
+)
 from .errors import IllegalOperationError
 from .page import Page, page_of
 from .responses import ProjectResponse, Response, UserResponse, found_by, project, user
@@ -19,7 +31,6 @@ from .responses import ProjectResponse, Response, UserResponse, found_by, projec
 NONE = {
     "build": "`stoker build` builds images",
     "code_repository": "a run keeps the digest of its code",
-    "service": "Stoker runs no service",
     "deployment": "Stoker runs no service, so there is nothing to deploy to",
     "service_connector": "credentials are those of the machine and of stoker.yaml",
     "service_account": "a store has no accounts",
@@ -49,11 +60,11 @@ _ON_ONE = {  # functions of the client that take one of these → what it is
     f"{verb}_{word}": word
     for verb, words in {
         "delete": (
-            "build service deployment hook_invocation code_repository service_connector "
+            "build deployment hook_invocation code_repository service_connector "
             "authorized_device service_account api_key trigger"
         ),
         "update": (
-            "service code_repository service_connector authorized_device service_account api_key "
+            "code_repository service_connector authorized_device service_account api_key "
             "schedule_trigger webhook_trigger platform_event_trigger"
         ),
         "provision": "deployment",
@@ -323,6 +334,30 @@ class Answers:
             if str(run.snapshot.id) == wanted:
                 return run.snapshot
         raise KeyError(f"there is no snapshot '{wanted}'")
+
+    # ------------------------------------------------------------------ services
+
+    def create_service(
+        self, config: Any, service_type: services.ServiceType, model_version_id: Any = None
+    ) -> services.ServiceResponse:
+        """Register a service, which runs once it is started; raises EntityExistsError."""
+        return services.create(config, service_type, model_version_id)
+
+    def get_service(self, name_id_or_prefix: Any, *_: Any, **__: Any) -> services.ServiceResponse:
+        """A service; raises KeyError."""
+        return services.get(name_id_or_prefix)
+
+    def list_services(self, **given: Any) -> Page[services.ServiceResponse]:
+        """Services."""
+        return services.listing(given)
+
+    def update_service(self, id: Any, **fields: Any) -> services.ServiceResponse:
+        """Change what is kept of a service; raises KeyError."""
+        return services.update(id, fields)
+
+    def delete_service(self, name_id_or_prefix: Any, **_: Any) -> None:
+        """Remove the record of a service; raises KeyError."""
+        services.delete(name_id_or_prefix)
 
     # ------------------------------------------------------------------ flavors
 

@@ -23,7 +23,7 @@ from . import connected, lazy, models, schedules, secrets, snapshots, tags, whol
 from .configuration import PipelineConfiguration, StepConfiguration
 from .dynamic import running_body, runs_dynamic
 from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
-from .stacks import chosen_place
+from .stacks import active_name, chosen_place
 from .templates import run_name, stamped
 
 _told = False
@@ -48,10 +48,12 @@ class ZenPipeline(Pipeline[...]):
     def complete(self, spec: Dict[str, Any], invocations: Mapping[str, Any]) -> None:
         """Write into a document what its steps' artifacts are called, and what started it."""
         now = time.time()
+        place = str(run_options().get("with") or active_name()).partition(":")[0]
+        extra = spec.get("extra") or {}
+        kept = {**(extra.get("zenml") or {}), "stack": place}
         if whole.started_by:
-            extra = spec.get("extra") or {}
-            kept = {**(extra.get("zenml") or {}), "started_by": whole.started_by}
-            spec["extra"] = {**extra, "zenml": kept}
+            kept["started_by"] = whole.started_by
+        spec["extra"] = {**extra, "zenml": kept}
         for name, step in spec["steps"].items():
             called = invocations[name].step
             known = {**_substitutions(spec), **_substitutions(step)}
@@ -88,6 +90,7 @@ class ZenPipeline(Pipeline[...]):
             return super().__call__(*args, **kwargs)
         if self._is_scheduled(args, kwargs):
             return None
+        connected.prepare()
         run: Optional[PipelineRun] = super().__call__(*args, **kwargs)
         return None if run is None else PipelineRunResponse(run.refresh())
 
@@ -250,6 +253,7 @@ class DynamicPipeline(ZenPipeline):
             )
         if self._is_scheduled(args, kwargs):
             return None
+        connected.prepare()
         return runs_dynamic(self, args, kwargs)
 
     def submit(self, *args: Any, after: Any = None, start_after: Any = None, **kwargs: Any) -> Any:

@@ -76,6 +76,13 @@ def update(
     return made
 
 
+def rename_part(stack: str, kind: str, old: str, new: str) -> None:
+    """Write a stack's lines anew, with a component of another name or configuration; raises as
+    :func:`create`."""
+    names = _record(stack).body["components"][kind]
+    update(stack, None, {kind: [new if one == old else one for one in names]})
+
+
 def delete(name_or_id: Any) -> List[Tuple[str, str]]:
     """Remove a registered stack; returns the names and kinds of what it was made of.
 

@@ -517,6 +517,7 @@ KNOWN = {
     "log_store": ("artifact",),
     "experiment_tracker": ("mlflow",),
     "model_registry": ("mlflow",),
+    "model_deployer": ("mlflow",),
 }
 
 

@@ -147,16 +147,14 @@ _REGISTRIES = {
     )
 }
 _MLFLOW = "zenml.integrations.mlflow"
-# Names of MLflow's integration that serve a model.
-_DEPLOYER = {
-    "model_deployers": ("MLFlowModelDeployer",),
-    "model_deployers.mlflow_model_deployer": ("MLFlowModelDeployer",),
-    "services": ("MLFlowDeploymentConfig", "MLFlowDeploymentService"),
-    "services.mlflow_deployment": ("MLFlowDeploymentConfig", "MLFlowDeploymentService"),
-    "steps": ("mlflow_model_deployer_step", "mlflow_model_registry_deployer_step"),
-    "steps.mlflow_deployer": (
-        *("mlflow_model_deployer_step", "mlflow_model_registry_deployer_step"),
-    ),
+_SERVICES = "stoker._zen.mlflow_services"
+_MLFLOW_SERVICES = {
+    name: f"{_SERVICES}:{name}" for name in ("MLFlowDeploymentConfig", "MLFlowDeploymentService")
+}
+_MLFLOW_DEPLOYER = {"MLFlowModelDeployer": f"{_SERVICES}:MLFlowModelDeployer"}
+_DEPLOYER_STEPS = {
+    name: f"stoker._zen.mlflow_deploy_steps:{name}"
+    for name in ("mlflow_model_deployer_step", "mlflow_model_registry_deployer_step")
 }
 
 # Module → {name → "module:name" in Stoker}. A module with names below it is a package.
@@ -318,8 +316,20 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     f"{_MLFLOW}.mlflow_utils": _MLFLOW_UTILS,
     f"{_MLFLOW}.model_registries": _MLFLOW_REGISTRY,
     f"{_MLFLOW}.model_registries.mlflow_model_registry": _MLFLOW_REGISTRY,
-    **{f"{_MLFLOW}.{module}": {} for module in _DEPLOYER},
+    f"{_MLFLOW}.model_deployers": _MLFLOW_DEPLOYER,
+    f"{_MLFLOW}.model_deployers.mlflow_model_deployer": _MLFLOW_DEPLOYER,
+    f"{_MLFLOW}.services": _MLFLOW_SERVICES,
+    f"{_MLFLOW}.services.mlflow_deployment": _MLFLOW_SERVICES,
+    f"{_MLFLOW}.steps": {**_MLFLOW_STEPS, **_DEPLOYER_STEPS},
     f"{_MLFLOW}.steps.mlflow_registry": _MLFLOW_STEPS,
+    f"{_MLFLOW}.steps.mlflow_deployer": _DEPLOYER_STEPS,
+    "zenml.model_deployers": {"BaseModelDeployer": f"{_SERVICES}:BaseModelDeployer"},
+    "zenml.services": {
+        "BaseService": f"{_SERVICES}:MLFlowDeploymentService",
+        "ServiceConfig": f"{_SERVICES}:ServiceConfig",
+        "ServiceType": "stoker._zen.services:ServiceType",
+        "ServiceState": "stoker._zen.enums:ServiceState",
+    },
     "zenml.experiment_trackers": {"BaseExperimentTracker": f"{_TRACKER}:BaseExperimentTracker"},
     "zenml.model_registries": {"BaseModelRegistry": _REGISTRIES["BaseModelRegistry"]},
     "zenml.model_registries.base_model_registry": _REGISTRIES,
@@ -331,14 +341,6 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
 }
 
 _LATER = {
-    **{
-        (f"{_MLFLOW}.{module}", name): (
-            "Stoker has no model deployer: load the model in a step by mlflow.pyfunc.load_model, "
-            "or serve it by `mlflow models serve`"
-        )
-        for module, names in _DEPLOYER.items()
-        for name in names
-    },
     **dict.fromkeys(
         (("zenml.steps", "BaseParameters"), ("zenml.steps", "Output")),
         "it went out of ZenML years ago: annotate the step's parameters and outputs instead",

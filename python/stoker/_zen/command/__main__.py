@@ -9,7 +9,7 @@ import sys
 from typing import Dict, List, Sequence
 
 from ..._base.errors import StokerError, did_you_mean
-from . import _absent, _artifacts, _here, _models, _pipelines, _secrets, _stacks, _tags
+from . import _absent, _artifacts, _here, _models, _pipelines, _secrets, _served, _stacks, _tags
 from ._components import KINDS, component, component_words
 from ._words import Commands, Lists, fail, list_of
 
@@ -28,6 +28,7 @@ _COMMANDS: Commands = {
     **_artifacts.COMMANDS,
     **_models.COMMANDS,
     **_secrets.COMMANDS,
+    **_served.COMMANDS,
     **_stacks.COMMANDS,
     **_tags.COMMANDS,
 }

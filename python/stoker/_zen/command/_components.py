@@ -19,7 +19,7 @@ _COMPONENT = [ID, NAME, Column("flavor", lambda c: c.flavor_name)]
 
 _REGISTERED = (
     *("experiment-tracker", "model-registry", "orchestrator", "artifact-store"),
-    *("container-registry", "step-operator", "image-builder"),
+    *("container-registry", "step-operator", "image-builder", "model-deployer"),
 )
 
 
