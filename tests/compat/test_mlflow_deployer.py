@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import urllib.request
@@ -115,6 +114,14 @@ def runs(folder: Path, source: str, *words: str) -> list[str]:
     return run(folder, sys.executable, "prog.py", *words).splitlines()
 
 
+def lives(pid: str) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
 def predicted(url: str, value: float) -> float:
     data = json.dumps({"instances": [[value]]}).encode()
     asked = urllib.request.Request(url, data, {"Content-Type": "application/json"})
@@ -133,7 +140,7 @@ def test_a_deployed_model_goes_on_until_another_takes_its_place(folder: Path) ->
     first, second, listed = runs(folder, DEPLOYS, "2", "5")
     old, (id, pid, url) = first.split(), second.split()
     assert old[0] != id and listed == str([id])
-    assert not os.path.exists(f"/proc/{old[1]}"), "the earlier server has ended"
+    assert not lives(old[1]), "the earlier server has ended"
     assert url.startswith("http://127.0.0.1:")
     assert predicted(url, 3) == 15, "it goes on without the program that started it"
 
@@ -144,7 +151,7 @@ def test_a_deployed_model_goes_on_until_another_takes_its_place(folder: Path) ->
     assert ["DAEMON_PID", pid] in map(str.split, run(folder, *zenml, "describe", id).splitlines())
     assert "Uvicorn running" in run(folder, *zenml, "logs", id)
     run(folder, *zenml, "stop", id)
-    assert not os.path.exists(f"/proc/{pid}")
+    assert not lives(pid)
     assert "isn't running" in run(folder, *zenml, "get-url", id, ok=False)
     run(folder, *zenml, "delete", id)
     assert json.loads(run(folder, *zenml, "list", "-o", "json"))["items"] == []

@@ -175,23 +175,17 @@ def update(
     config = {k: v for k, v in config.items() if v is not None}
     made = _checked(kind, part.flavor_name, new, config)
     body = {"name": new, "type": kind, "flavor": part.flavor_name, "sealed": _sealed(key, config)}
-    users = registering.users(kind, part.name)
     if key != old_key:
         records.create(_KIND, key, {**body, "id": record.body["id"]})
     else:
         records.change(_KIND, key, lambda known: known.update(body))
-    done = []
     try:
-        for stack in users:
-            done.append(stack)
-            registering.rename_part(stack, kind, part.name, new)
+        registering.rewrite(kind, part.name, new)
     except Exception:
-        if key == old_key:
-            records.change(_KIND, key, lambda known: _put_back(known, record.body))
-        for stack in done:
-            registering.rename_part(stack, kind, new, part.name)
         if key != old_key:
             records.remove(_KIND, key)
+        else:
+            records.change(_KIND, key, lambda known: _put_back(known, record.body))
         raise
     if key != old_key:
         records.remove(_KIND, old_key)

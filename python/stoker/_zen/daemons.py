@@ -153,6 +153,7 @@ def main(place: str) -> None:
     """Be the keeper, until standard input ends."""
     import selectors
 
+    signal.signal(signal.SIGCHLD, _reap)
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as waits:
         listener.bind(place)
         listener.listen()
@@ -165,6 +166,14 @@ def main(place: str) -> None:
                 line.sendall(json.dumps(_answer(line)).encode())
     os.remove(place)
     os.rmdir(os.path.dirname(place))
+
+
+def _reap(*_: Any) -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
 
 
 def _answer(line: socket.socket) -> Dict[str, Any]:

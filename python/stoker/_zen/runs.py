@@ -179,9 +179,10 @@ class PipelineRunResponse(Response):
     @property
     def stack(self) -> Any:
         """The stack on which it ran; this machine if the project has it no more."""
-        name = str(whole.kept_of(stored_spec(self.native.store, self.native.id)).get("stack"))
-        some = [one for one in stacks.stacks() if one.name == name]
-        return some[0].model if some else stacks.Stack().model
+        store = self.native.store or records.store_folder()
+        return stacks.of_run(
+            str(whole.kept_of(stored_spec(store, self.native.id)).get("stack"))
+        ).model
 
     @property
     def client_environment(self) -> Dict[str, Any]:
