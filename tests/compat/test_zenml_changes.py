@@ -98,6 +98,30 @@ client.activate_stack("default")
 second = ran()
 print([client.get_pipeline_run(one.id).stack.name for one in (first, second)], first.stack.name)
 """
+LINKED = """
+from zenml import Model, pipeline, step
+from zenml.client import Client
+
+@step
+def one() -> int:
+    return 1
+
+@step
+def fails(x: int) -> int:
+    raise ValueError("no")
+
+@pipeline(model=Model(name="net", version="v"))
+def ran():
+    fails(one())
+
+if not Client().list_pipeline_runs(size=1).total:
+    try:
+        ran()
+    except Exception:
+        pass
+version = Client().get_model_version("net", "v")
+print(list(version.data_artifact_ids), list(version.pipeline_run_ids) != [])
+"""
 
 
 def told(folder: Path, source: str) -> str:
@@ -134,3 +158,19 @@ def test_a_pipeline_is_known_by_its_snapshot(tmp_path: Path) -> None:
 def test_a_run_tells_the_stack_that_it_had(tmp_path: Path) -> None:
     (tmp_path / "stoker.yaml").write_text("stacks:\n  here: {backend: local}\n")
     assert told(tmp_path, RUNS).splitlines() == ["['here', 'default'] here"]
+
+
+@needs_engine
+def test_a_model_keeps_what_a_removed_run_gave_it(tmp_path: Path) -> None:
+    """Also of a failed run, and where Stoker's own command removes it."""
+    assert told(tmp_path, LINKED).splitlines() == ["['ran::one::output'] True"]
+    done = subprocess.run(
+        [str(engine()), "rm", "latest"],
+        env=environment(tmp_path / ".stoker"),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    text = LINKED.replace("if not Client().list_pipeline_runs(size=1).total:", "if False:")
+    assert told(tmp_path, text).splitlines() == ["['ran::one::output'] False"]

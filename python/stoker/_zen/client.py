@@ -224,6 +224,8 @@ class Client(Answers):
         """Remove all runs, schedules and snapshots of a pipeline; raises KeyError."""
         found = runs.get_pipeline(name_id_or_prefix)
         gone = [r.native.id for r in runs.runs() if r.pipeline.name == found.name]
+        for one in gone:
+            models.settle(one)
         if gone:
             output_of(["store", "rm", *(part for one in gone for part in whole.forget(one))])
         for schedule in schedules.schedules():

@@ -146,15 +146,22 @@ class ZenPipeline(Pipeline[...]):
         links = _bind_models(compiled.spec)
         _make_tags(compiled.spec)
 
+        began: List[str] = []
+
         def begun(run: str) -> None:
+            began.append(run)
             for version, steps in links:
                 version.link_run(run, steps)
             tags.begin_run(run, compiled.spec.get("tags") or ())
             whole.begun(run)
 
         words = [*arguments, *_one_by_one(compiled.spec)]
-        with secrets.lending(secrets.lend(compiled.spec)):
-            return super().launch(compiled, begun, words)
+        try:
+            with secrets.lending(secrets.lend(compiled.spec)):
+                return super().launch(compiled, begun, words)
+        finally:
+            for run in began if links else ():
+                models.settle(run)
 
     @property
     def configuration(self) -> PipelineConfiguration:

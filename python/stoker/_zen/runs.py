@@ -504,5 +504,8 @@ def get_pipeline(name_or_id: Any) -> PipelineResponse:
 
 
 def delete_run(run: PipelineRunResponse) -> None:
-    """Remove an ended run."""
+    """Remove an ended run; what it gave to versions of models stays theirs."""
+    from .models import settle
+
+    settle(run.native.id)
     output_of(["store", "rm", *whole.forget(run.native.id)], run.native.store)

@@ -379,14 +379,19 @@ DIFFERS = {
     "Client.get_settings": "there is no server: the settings are the store's",
     "@pipeline(dynamic=…)": "each call of a step is a run of the engine of its own",
     "Client.create_stack_component": (
-        "MLflow's experiment tracker and model registry are in every stack; of other components it "
-        "takes those that Stoker has a backend for"
+        "MLflow's components are in every stack; of other components it takes those that Stoker has a "
+        "backend for"
     ),
     **dict.fromkeys(
         ("Client.create_stack", "Client.update_stack"), "it changes a line of stoker.yaml"
     ),
     "Client.delete_stack": "it removes a line of stoker.yaml; that of a step operator stays",
-    "Client.update_stack_component": "it changes a registered component that is in no stack",
+    "Client.update_stack_component": "it changes the lines of stoker.yaml that have the component",
+    "mlflow_model_deployer_step": (
+        "a model that was trained again takes the earlier one's place; ZenML 0.98 returns the earlier "
+        "server, and stops it"
+    ),
+    "Client.delete_pipeline": "it removes the pipeline's schedules and snapshots, too",
     "Client.zen_store": "it has the client's functions, with filters and requests as arguments",
     "Client.list_service_connector_types": "there is none: credentials are the machine's",
     "Client.delete_stack_component": "it removes what was registered, not what is in stoker.yaml",
