@@ -453,7 +453,8 @@ class Answers:
         found = self.get_user(name_id_or_prefix)
         _refuse("user", more)
         fields = {"full_name": updated_full_name, "user_metadata": updated_user_metadata}
-        return found.change(fields)
+        found.change(fields)
+        return found
 
     def update_project(
         self,
@@ -468,7 +469,8 @@ class Answers:
         found = self.get_project(name_id_or_prefix)
         _refuse("project", {**more, "new_name": new_name})
         fields = {"display_name": new_display_name, "description": new_description}
-        return found.change({**fields, "project_metadata": project_metadata})
+        found.change({**fields, "project_metadata": project_metadata})
+        return found
 
     def get_user(self, name_id_or_prefix: Any, *_: Any, **__: Any) -> UserResponse:
         """The only user; raises KeyError for another."""

@@ -46,10 +46,10 @@ def mlflow_model_deployer_step(
     )
     from mlflow import MlflowClient
 
-    has_model = bool(number) and bool(MlflowClient().list_artifacts(number, model_name))
+    has_model = number is not None and bool(MlflowClient().list_artifacts(number, model_name))
     config = MLFlowDeploymentConfig(
         model_name=model_name,
-        model_uri=build_runs_uri(number, model_name) if has_model else "",
+        model_uri=build_runs_uri(str(number), model_name) if has_model else "",
         workers=workers,
         pipeline_name=here.pipeline.name,
         pipeline_step_name=here.step_run.name,

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import uuid
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional
 
 from ..materializers import BaseMaterializer
 from . import daemons, models, services, stacks
@@ -39,18 +39,19 @@ class ServiceConfig:
         for key, usual in self._defaults.items():
             if usual == "" and getattr(self, key) is None:
                 setattr(self, key, "")
-        name = self.__dict__["name"] or self.__dict__["model_name"]
+        name = self.name or self.model_name
         if not name:
             raise ValueError("a service needs 'name' or 'model_name'")
-        if not self.__dict__["service_name"]:
+        if not self.service_name:
             self.service_name = f"zenml-{name}"
 
     def model_dump(self, **_: Any) -> Dict[str, Any]:
         """The fields."""
         return {key: getattr(self, key) for key in self._defaults}
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{type(self).__name__} has no '{name}'")
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 class MLFlowDeploymentConfig(ServiceConfig):

@@ -113,11 +113,10 @@ class Only(Response):
     _kind: str
     _said: Any  # field → its value while nothing was said
 
-    def change(self, fields: Dict[str, Any]) -> Any:
+    def change(self, fields: Dict[str, Any]) -> None:
         """Say something else; None leaves a field."""
         told = {key: value for key, value in fields.items() if value is not None}
         records.change(self._kind, self.name, lambda body: body.update(told))
-        return self
 
     def __getattr__(self, name: str) -> Any:
         if name in type(self)._said:

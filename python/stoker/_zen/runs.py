@@ -281,7 +281,7 @@ class PipelineResponse(Response):
     @property
     def created(self) -> Any:
         """When it first ran, or was first kept."""
-        times = [run.created for run in runs() if run.pipeline.name == self.name]
+        times: List[Any] = [run.created for run in runs() if run.pipeline.name == self.name]
         times += [moment(ms) for name, ms in _kept() if name == self.name]
         return min(times, default=None)
 

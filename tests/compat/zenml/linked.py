@@ -33,8 +33,8 @@ def ld_own() -> Annotated[int, "ld_own_net"]:
     return 1
 
 
-@pipeline(dynamic=True, model=Model(name="ld_model", version="three"))
-def ld_dynamic():
+@pipeline(model=Model(name="ld_model", version="three"))
+def ld_third():
     ld_train(ld_load())
     ld_own()
 
@@ -54,7 +54,7 @@ def links():
 
 if __name__ == "__main__":
     client = Client()
-    runs = [ld_first(), ld_second(), ld_dynamic()]
+    runs = [ld_first(), ld_second(), ld_third()]
     every = [("ld_model", "one"), ("ld_model", "two"), ("ld_model", "three"), ("ld_other", "own")]
     for name, version in every:
         fact(f"{name} {version}", lambda n=name, v=version: told(n, v))
