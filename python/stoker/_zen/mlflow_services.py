@@ -43,7 +43,7 @@ class ServiceConfig:
         if not name:
             raise ValueError("a service needs 'name' or 'model_name'")
         if not self.service_name:
-            self.service_name = f"zenml-{name}"
+            self.__dict__["service_name"] = f"zenml-{name}"
 
     def model_dump(self, **_: Any) -> Dict[str, Any]:
         """The fields."""
@@ -52,6 +52,7 @@ class ServiceConfig:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
 
 class MLFlowDeploymentConfig(ServiceConfig):

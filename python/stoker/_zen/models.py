@@ -88,8 +88,9 @@ class ModelVersionResponse(Response):
         """Its artifacts in order of their creation."""
         body = get_model_version(self.model, self.id).body_
         found: Dict[uuid.UUID, ArtifactVersionResponse] = {}
+        known = records.listed("model_version")
         for run, steps in (body.get("runs") or {}).items():
-            found.update((a.id, a) for a in _made_by(run, steps))
+            found.update((a.id, a) for a in _made_by(run, steps, known))
         linked, gone = set(body.get("artifacts") or ()), set(body.get("unlinked") or ())
         found.update((a.id, a) for a in versions_of() if str(a.id) in linked)
         found = {id: a for id, a in found.items() if str(id) not in gone}
@@ -272,21 +273,29 @@ def _run(engine_id: str) -> Any:
         return None
 
 
-def _made_by(engine_id: str, steps: Optional[List[str]]) -> List[ArtifactVersionResponse]:
-    """What a run's steps gave, or some of them; nothing if it was removed."""
+def _made_by(
+    engine_id: str, steps: Optional[List[str]], known: List[records.Record]
+) -> List[ArtifactVersionResponse]:
+    """What some of a run's steps gave, or all but those with a model of their own; nothing if it was
+    removed."""
     run = _run(engine_id)
     some = {} if run is None else run.steps
-    chosen = [step for name, step in some.items() if steps is None or name in steps]
+    lists = ((one.body.get("runs") or {}).get(engine_id) or () for one in known)
+    own = {name for names in lists for name in names}
+    chosen = [
+        s for name, s in some.items() if (name not in own if steps is None else name in steps)
+    ]
     return [a for step in chosen for outputs in step.outputs.values() for a in outputs]
 
 
 def settle(engine_id: str) -> None:
     """Let the versions to which a run belongs keep what its steps gave, so that they have it when
     the run is removed."""
-    for record in records.listed("model_version"):
+    known = records.listed("model_version")
+    for record in known:
         runs = record.body.get("runs") or {}
         if engine_id in runs:
-            ids = [str(one.id) for one in _made_by(engine_id, runs[engine_id])]
+            ids = [str(one.id) for one in _made_by(engine_id, runs[engine_id], known)]
             records.change("model_version", record.name, functools.partial(_keep, ids))
 
 
