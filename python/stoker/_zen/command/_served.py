@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List
 
+from .. import stacks
 from ..mlflow_services import START_STOP_S, MLFlowModelDeployer
 from ..page import Page
 from ._words import YES, Column, Commands, fail, parse, say, show, table, text_of
@@ -27,8 +28,6 @@ _FILTERS = {
 
 
 def _deployer() -> Any:
-    from .. import stacks
-
     found = stacks.active().model_deployer
     if not isinstance(found, MLFlowModelDeployer):
         found = MLFlowModelDeployer("mlflow", {})
