@@ -165,7 +165,9 @@ class Reader(ast.NodeVisitor):
         except AttributeError as bad:
             self.tell(whole, node, "missing", str(bad))
         else:
-            self.tell(whole, node, "differs", str(getattr(answer, "why", "")))
+            refused = node.attr.startswith("create_")  # nothing is made
+            why = str(getattr(answer, "why", ""))
+            self.tell(whole, node, "missing" if refused else "differs", why)
 
     def visit_Call(self, node: ast.Call) -> None:
         """The options of ``@step(…)`` and ``@pipeline(…)``."""

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from compat_tools import end_servers
 from front_tools import ROOT, WAIT_S, engine, environment, needs_engine
 
 PROGRAMS = Path(__file__).parent / "zenml"
@@ -39,14 +40,18 @@ def same(theirs: str, ours: str) -> bool:
 def test_it_tells_what_zenml_tells(tmp_path: Path, name: str) -> None:
     for file in PROGRAMS.glob("*.py"):
         (tmp_path / file.name).write_text(file.read_text())
-    done = subprocess.run(
-        [str(engine()), "compat", "--", sys.executable, f"{name}.py"],
-        cwd=tmp_path,
-        env=environment(tmp_path / ".stoker", XDG_CONFIG_HOME=str(tmp_path / "config")),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-    )
+    try:
+        done = subprocess.run(
+            [str(engine()), "compat", "--", sys.executable, f"{name}.py"],
+            cwd=tmp_path,
+            env=environment(tmp_path / ".stoker", XDG_CONFIG_HOME=str(tmp_path / "config")),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S * (3 if name == "whole_deploy" else 1),
+        )
+    finally:
+        left = end_servers(tmp_path / ".stoker")
+    assert not left
     assert done.returncode == 0, done.stderr
     ours, theirs = facts_of(done.stdout), RECORDED[name]["facts"]
     wrong = {k for k, v in theirs.items() if not same(v, ours.get(k, "nothing"))}

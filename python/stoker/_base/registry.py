@@ -18,6 +18,8 @@ runners: List[Callable[[Any], Optional[Callable[[List[str]], int]]]] = []
 
 # Key of a literal → function of its value that gives the argument when the step starts.
 late: Dict[str, Callable[[Any], Any]] = {}
+# What such a function looked up, as members of a result's `seen`: a cached result needs it unchanged.
+looked_up: Dict[str, str] = {}
 
 # Option of a step → whether this program has connected the component that it names.
 connected: Dict[str, Callable[[], bool]] = {}

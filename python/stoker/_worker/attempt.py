@@ -596,6 +596,8 @@ class _Attempt:
             else:
                 if seen:
                     self.result["seen"] = seen
+        if registry.looked_up:
+            self.result.setdefault("seen", {}).update(registry.looked_up)
         if self.warnings:
             self.result["warnings"] = self.warnings
             if self.task.get("secrets") or max(map(len, self.warnings)) > _CLIP_FROM:

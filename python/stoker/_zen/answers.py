@@ -7,10 +7,22 @@ deployments or connectors. A list of these is an empty page; asking for one is a
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from .._definition.layers import load_run_config
-from . import artifacts, errors, models, runs, schedules, secrets, snapshots, stacks, tags, targets
+from . import (
+    artifacts,
+    errors,
+    models,
+    runs,
+    schedules,
+    secrets,
+    services,
+    snapshots,
+    stacks,
+    tags,
+    targets,
+)
 from .errors import IllegalOperationError
 from .page import Page, page_of
 from .responses import ProjectResponse, Response, UserResponse, found_by, project, user
@@ -19,7 +31,6 @@ from .responses import ProjectResponse, Response, UserResponse, found_by, projec
 NONE = {
     "build": "`stoker build` builds images",
     "code_repository": "a run keeps the digest of its code",
-    "service": "Stoker runs no service",
     "deployment": "Stoker runs no service, so there is nothing to deploy to",
     "service_connector": "credentials are those of the machine and of stoker.yaml",
     "service_account": "a store has no accounts",
@@ -33,6 +44,7 @@ NONE = {
     "hook_invocation": "what a hook printed is in its step's log",
     "resource_request": "`stoker why` says what a step waits for",
     "run_wait_condition": "wait() asks at the terminal",
+    "curated_visualization": "`version.visualizations` has all, and no dashboard arranges them",
 }
 _TRIGGER = "Stoker runs no service that could start runs"
 
@@ -49,12 +61,12 @@ _ON_ONE = {  # functions of the client that take one of these → what it is
     f"{verb}_{word}": word
     for verb, words in {
         "delete": (
-            "build service deployment hook_invocation code_repository service_connector "
-            "authorized_device service_account api_key trigger"
+            "build deployment hook_invocation code_repository service_connector "
+            "authorized_device service_account api_key trigger curated_visualization"
         ),
         "update": (
-            "service code_repository service_connector authorized_device service_account api_key "
-            "schedule_trigger webhook_trigger platform_event_trigger"
+            "code_repository service_connector authorized_device service_account api_key "
+            "schedule_trigger webhook_trigger platform_event_trigger curated_visualization"
         ),
         "provision": "deployment",
         "deprovision": "deployment",
@@ -69,6 +81,9 @@ _ON_ONE = {  # functions of the client that take one of these → what it is
 GETS.update(
     _ON_ONE,
     get_deployment_logs="deployment",
+    create_api_key="service_account",
+    create_curated_visualization="curated_visualization",
+    create_service_connector="service_connector",
     get_service_connector_client="service_connector",
     get_service_connector_type="service_connector",
     list_api_keys="service_account",
@@ -79,7 +94,17 @@ GETS.update(
 _NO_SERVER = (
     *("replay_pipeline_run", "attach_trigger_to_snapshot", "deactivate_user"),
     *("delete_webhook", "update_webhook", "rotate_webhook_secret", "get_raw_webhook_event"),
+    *("create_webhook", "create_webhook_trigger", "create_schedule_trigger"),
+    "create_platform_event_trigger",
 )
+# What a store has one of, or none, and can't get another of → why.
+_ONLY = {
+    "create_user": "a store has no accounts",
+    "create_service_account": "a store has no accounts",
+    "create_project": "a store is one project; another folder is another one",
+    "create_code_repository": "a run keeps the digest of its code",
+    "update_server_settings": "there is no server: the settings are the store's",
+}
 
 
 def nothing(name: str) -> Any:
@@ -91,6 +116,13 @@ def nothing(name: str) -> Any:
             raise TypeError(f"{name}() isn't allowed: no server is behind this client")
 
         answer.why = "it is refused, as by ZenML without a server"  # type: ignore[attr-defined]
+        return answer
+    if name in _ONLY:
+
+        def answer(*args: Any, **given: Any) -> Any:
+            raise NotImplementedError(f"{name}(): {_ONLY[name]}")
+
+        answer.why = f"it is refused: {_ONLY[name]}"  # type: ignore[attr-defined]
         return answer
     if name in LISTS:
 
@@ -120,6 +152,21 @@ class ServerSettingsResponse(Response):
 
     def __init__(self) -> None:
         self.id = project().id
+
+
+class PrunedSnapshots(NamedTuple):
+    """How many snapshots were removed."""
+
+    snapshot_count: int = 0
+    task_id: Any = None
+
+
+def _refuse(what: str, given: Mapping[str, Any]) -> None:
+    for key, value in given.items():
+        if value is not None:
+            raise NotImplementedError(
+                f"the {what}'s '{key}' can't be changed: a store has one {what}"
+            )
 
 
 class Answers:
@@ -324,6 +371,30 @@ class Answers:
                 return run.snapshot
         raise KeyError(f"there is no snapshot '{wanted}'")
 
+    # ------------------------------------------------------------------ services
+
+    def create_service(
+        self, config: Any, service_type: services.ServiceType, model_version_id: Any = None
+    ) -> services.ServiceResponse:
+        """Register a service, which runs once it is started; raises EntityExistsError."""
+        return services.create(config, service_type, model_version_id)
+
+    def get_service(self, name_id_or_prefix: Any, *_: Any, **__: Any) -> services.ServiceResponse:
+        """A service; raises KeyError."""
+        return services.get(name_id_or_prefix)
+
+    def list_services(self, **given: Any) -> Page[services.ServiceResponse]:
+        """Services."""
+        return services.listing(given)
+
+    def update_service(self, id: Any, **fields: Any) -> services.ServiceResponse:
+        """Change what is kept of a service; raises KeyError."""
+        return services.update(id, fields)
+
+    def delete_service(self, name_id_or_prefix: Any, **_: Any) -> None:
+        """Remove the record of a service; raises KeyError."""
+        services.delete(name_id_or_prefix)
+
     # ------------------------------------------------------------------ flavors
 
     def get_flavor(self, name_id_or_prefix: Any, **_: Any) -> stacks.FlavorResponse:
@@ -342,7 +413,64 @@ class Answers:
         """The kinds of components."""
         return stacks.list_flavors(given)
 
+    def create_flavor(self, source: str, component_type: Any) -> None:
+        """Raises ValueError: stacks are made of Stoker's own flavors."""
+        raise ValueError(
+            f"'{source}' is no flavor that Stoker has a backend for; list_flavors() has"
+        )
+
+    def delete_flavor(self, name_id_or_prefix: Any) -> None:
+        """Raises ZenKeyError: no flavor was registered."""
+        raise errors.ZenKeyError(f"there is no registered flavor '{name_id_or_prefix}'")
+
+    def prune_snapshots(self, older_than: Any, apply: bool = False, **_: Any) -> PrunedSnapshots:
+        """Remove snapshots without a name that no run has: there are none."""
+        return PrunedSnapshots()
+
+    def update_step_run(self, step_run_id: Any, cache_expires_at: Any = None) -> Any:
+        """Raises KeyError; of a step, NotImplementedError."""
+        name = runs.get_step(step_run_id).name
+        raise NotImplementedError(
+            f"step '{name}': when its result expires is said before the run: "
+            "cache_policy=CachePolicy(expires_after=…)"
+        )
+
     # ------------------------------------------------------------------ users, projects, settings
+
+    def update_user(
+        self,
+        name_id_or_prefix: Any,
+        updated_full_name: Optional[str] = None,
+        updated_user_metadata: Optional[Dict[str, Any]] = None,
+        **more: Any,
+    ) -> UserResponse:
+        """Change the only user's full name or metadata.
+
+        Raises:
+            KeyError: there is no such user.
+            NotImplementedError: something else is to change.
+        """
+        found = self.get_user(name_id_or_prefix)
+        _refuse("user", more)
+        fields = {"full_name": updated_full_name, "user_metadata": updated_user_metadata}
+        found.change(fields)
+        return found
+
+    def update_project(
+        self,
+        name_id_or_prefix: Any,
+        new_name: Optional[str] = None,
+        new_display_name: Optional[str] = None,
+        new_description: Optional[str] = None,
+        project_metadata: Optional[Dict[str, Any]] = None,
+        **more: Any,
+    ) -> ProjectResponse:
+        """Change what is said of the only project; raises as :meth:`update_user`."""
+        found = self.get_project(name_id_or_prefix)
+        _refuse("project", {**more, "new_name": new_name})
+        fields = {"display_name": new_display_name, "description": new_description}
+        found.change({**fields, "project_metadata": project_metadata})
+        return found
 
     def get_user(self, name_id_or_prefix: Any, *_: Any, **__: Any) -> UserResponse:
         """The only user; raises KeyError for another."""

@@ -31,6 +31,7 @@ _MATERIALIZERS = (
     ("PIL.", "pillow_image", "PillowImage"),
     ("scipy.sparse.", "sparse", "Sparse"),
     ("pathlib.", "path", "Path"),
+    ("stoker._zen.mlflow_services.", "service", "Service"),
     ("uuid.", "uuid", "UUID"),
 )
 
@@ -133,7 +134,7 @@ class ArtifactVersionResponse(Response):
         """The class of ZenML's that stands for how it is stored."""
         kind = str(self.data_type)
         own = str((self.row.get("meta") or {}).get("materializer") or "").partition(":")
-        if own[2]:
+        if own[2] and not own[0].startswith("stoker."):
             return Source(f"{own[0]}.{own[2]}")
         if self._model_kind:
             return Source(f"zenml.materializers.{self._model_kind}")
@@ -164,6 +165,8 @@ class ArtifactVersionResponse(Response):
             return ArtifactType.MODEL
         if kind is None and str(self.data_type).startswith("stoker.materializers"):
             return ArtifactType.DATA_ANALYSIS  # HTMLString and its kin
+        if kind is None and str(self.data_type).startswith("stoker._zen.mlflow_services."):
+            return ArtifactType.SERVICE
         contained = str(self.materializer).endswith(".BuiltInContainerMaterializer")
         return ArtifactType(kind or ("BaseArtifact" if contained else "DataArtifact"))
 

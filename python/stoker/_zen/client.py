@@ -15,7 +15,9 @@ from . import (
     registering,
     runs,
     saved,
+    schedules,
     secrets,
+    snapshots,
     stacks,
     tags,
     targets,
@@ -211,18 +213,27 @@ class Client(Answers):
         return runs.list_steps(given)
 
     def get_pipeline(self, name_id_or_prefix: Any, **_: Any) -> runs.PipelineResponse:
-        """A pipeline that has run; raises KeyError."""
+        """A pipeline that has run, or has a schedule or a snapshot; raises KeyError."""
         return runs.get_pipeline(name_id_or_prefix)
 
     def list_pipelines(self, **given: Any) -> Page[runs.PipelineResponse]:
-        """Pipelines that have run."""
+        """Pipelines that have run, or have a schedule or a snapshot."""
         return runs.list_pipelines(given)
 
     def delete_pipeline(self, name_id_or_prefix: Any, **_: Any) -> None:
-        """Remove all runs of a pipeline; raises KeyError."""
+        """Remove all runs, schedules and snapshots of a pipeline; raises KeyError."""
         found = runs.get_pipeline(name_id_or_prefix)
         gone = [r.native.id for r in runs.runs() if r.pipeline.name == found.name]
-        output_of(["store", "rm", *(part for one in gone for part in whole.forget(one))])
+        for one in gone:
+            models.settle(one)
+        if gone:
+            output_of(["store", "rm", *(part for one in gone for part in whole.forget(one))])
+        for schedule in schedules.schedules():
+            if schedule.pipeline_id == found.id:
+                schedules.delete(schedule.id, soft=False)
+        for snapshot in snapshots.snapshots():
+            if snapshot.pipeline.id == found.id:
+                snapshots.delete(snapshot)
         tags.forget("pipeline", found.id)
 
     # ------------------------------------------------------------------ artifacts
@@ -435,12 +446,11 @@ class Client(Answers):
 
 
 _WHY = {
-    **{word: why for word, why in NONE.items() if word != "service"},
+    **NONE,
     "user": "a store has no accounts",
     "trigger": "Stoker runs no service that could start runs",
     "snapshot": "`pipeline.create_snapshot` keeps what `trigger_pipeline` starts",
     "flavor": "there are no flavors to install",
-    "service": NONE["service"],
     "project": "a store is one project; another folder is another one",
     "schedule": "`pipeline.with_options(schedule=…)` makes one",
     "visualization": "`version.visualizations` has them; curated ones aren't there",

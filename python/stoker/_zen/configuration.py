@@ -128,7 +128,13 @@ class PipelineConfiguration(Configuration):
 class StepConfiguration(Configuration):
     """The configuration of a step."""
 
-    command = template = step_type = None
+    template = step_type = None
+
+    @property
+    def command(self) -> Optional[List[str]]:
+        """The command of a ``CommandStep``."""
+        found: Optional[List[str]] = self._native._zenml.get("command")
+        return found
 
     @property
     def cache_policy(self) -> CachePolicy:

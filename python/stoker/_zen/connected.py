@@ -24,6 +24,7 @@ _KIND = "component"
 _CLASSES = {
     ("experiment_tracker", "mlflow"): "mlflow_tracker:MLFlowExperimentTracker",
     ("model_registry", "mlflow"): "mlflow_registry:MLFlowModelRegistry",
+    ("model_deployer", "mlflow"): "mlflow_services:MLFlowModelDeployer",
 }
 
 
@@ -67,6 +68,16 @@ def _uses_mlflow() -> bool:
         n.startswith("zenml.integrations.mlflow") for n in sys.modules
     )
     return used and importlib.util.find_spec("mlflow") is not None
+
+
+def prepare() -> None:
+    """Be ready to start servers for steps, if the program imports what starts them."""
+    served = tuple(f"zenml.integrations.mlflow.{part}" for part in ("model_deployers", "services"))
+    steps = f"{__package__}.mlflow_deploy_steps"
+    if steps in sys.modules or any(name.startswith(served) for name in sys.modules):
+        from . import daemons
+
+        daemons.keep()
 
 
 def _default(kind: str) -> Dict[str, Any]:
@@ -133,8 +144,7 @@ def create(
     key = f"{kind}.{name}"
     body = {"name": name, "type": kind, "flavor": flavor}
     if configuration:
-        text = json.dumps(dict(configuration))
-        body["sealed"] = output_of(["record", "seal", _KIND, key], text=text).strip()
+        body["sealed"] = _sealed(key, configuration)
     try:
         records.create(_KIND, key, body)
     except EntityExistsError:
@@ -142,25 +152,56 @@ def create(
     return stacks.ComponentResponse(made)
 
 
+def _sealed(key: str, config: Mapping[str, Any]) -> str:
+    return output_of(["record", "seal", _KIND, key], text=json.dumps(dict(config))).strip()
+
+
 def update(
     name_or_id: Any, component_type: Any, name: Optional[str], configuration: Any
 ) -> stacks.ComponentResponse:
-    """Change a registered component's name or configuration (None removes a key); raises as
-    :func:`create` and :func:`remove`."""
+    """Change a registered component's name or configuration (None removes a key), and the lines of
+    the stacks that have it.
+
+    Raises:
+        KeyError, IllegalOperationError: as :func:`remove`.
+        EntityExistsError, ValueError: as :func:`create`.
+        StackValidationError: ``stoker.yaml`` can't take it; then all is as it was.
+    """
     part = stacks.component(component_type, name_or_id)
-    kind, flavor = part.type.value, part.flavor_name
-    key = f"{kind}.{part.name}"
-    record = records.get(_KIND, key)
-    config = {**(_config(key, record.body) if record else {}), **(configuration or {})}
+    kind, new = part.type.value, name or part.name
+    old_key, key = f"{kind}.{part.name}", f"{kind}.{new}"
+    record = _registered(kind, part.name)
+    config = {**_config(old_key, record.body), **(configuration or {})}
     config = {k: v for k, v in config.items() if v is not None}
-    _checked(kind, flavor, name or part.name, config)
-    old = {} if record is None else _config(key, record.body)
-    remove(part, kind)
+    made = _checked(kind, part.flavor_name, new, config)
+    body = {"name": new, "type": kind, "flavor": part.flavor_name, "sealed": _sealed(key, config)}
+    if key != old_key:
+        records.create(_KIND, key, {**body, "id": record.body["id"]})
+    else:
+        records.change(_KIND, key, lambda known: known.update(body))
     try:
-        return create(name or part.name, flavor, kind, config)
+        registering.rewrite(kind, part.name, new)
     except Exception:
-        create(part.name, flavor, kind, old)
+        if key != old_key:
+            records.remove(_KIND, key)
+        else:
+            records.change(_KIND, key, lambda known: _put_back(known, record.body))
         raise
+    if key != old_key:
+        records.remove(_KIND, old_key)
+    return stacks.ComponentResponse(made)
+
+
+def _put_back(known: Dict[str, Any], before: Mapping[str, Any]) -> None:
+    known.clear()
+    known.update(before)
+
+
+def _registered(kind: str, name: str) -> records.Record:
+    record = records.get(_KIND, f"{kind}.{name}")
+    if record is None:
+        raise IllegalOperationError(f"{_shown(kind)} '{name}' isn't a registered one, so it stays")
+    return record
 
 
 def remove(name_or_id: Any, component_type: Any) -> str:
@@ -172,10 +213,7 @@ def remove(name_or_id: Any, component_type: Any) -> str:
     """
     part = stacks.component(component_type, name_or_id)
     key = f"{part.type.value}.{part.name}"
-    if records.get(_KIND, key) is None:
-        raise IllegalOperationError(
-            f"{_shown(part.type.value)} '{part.name}' isn't a registered one, so it stays"
-        )
+    _registered(part.type.value, part.name)
     some = registering.users(part.type.value, part.name)
     if some:
         raise IllegalOperationError(

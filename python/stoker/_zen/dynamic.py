@@ -49,6 +49,7 @@ from .futures import (
     StepFuture,
     Unmapped,
 )
+from .models import settle
 from .stacks import chosen_place
 from .templates import run_name
 
@@ -269,6 +270,8 @@ class Body(Graph):
             except Exception as other:
                 warn(f"a step that was running: {other}")
         if self.head is not None:
+            if self.models:
+                settle(self.head)
             ended = "failed" if isinstance(error, Exception) else "cancelled"
             whole.end(self.head, ended, {}, f"{type(error).__name__}: {error}")
 
@@ -474,6 +477,8 @@ def runs_dynamic(pipeline: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
     if body.head is None:
         warn(f"pipeline '{pipeline.name}' called no step, so there is no record of its run")
         return None
+    if body.models:
+        settle(body.head)
     whole.end(body.head, "succeeded", _returned(pipeline, returned), None)
     return run_of(body.head)
 

@@ -29,10 +29,7 @@ class LazyArtifact:
         return f"LazyArtifact({self.name!r}, {self.version!r})"
 
 
-MODEL_KEY = "stoker.zenml.lazy_model"
-
-
-KEYS = {KEY, MODEL_KEY}  # of literals whose value is known when the step starts
+MODEL_KEY = "stoker.zenml.lazy_model"  # a step that takes one isn't cached
 
 
 class LazyOfModel:
@@ -90,7 +87,16 @@ def _come_of_model(given: Dict[str, Any]) -> Any:
 
 
 def _come(given: Dict[str, Any]) -> Any:
-    return LazyArtifact(given["name"], given.get("version")).load()
+    from .artifacts import get_version
+
+    name, version = given["name"], given.get("version")
+    found = get_version(name, version)
+    if version is None and found.name == name:
+        registry.looked_up[f"@{name}"] = f"latest {found.artifact_digest}"
+    else:
+        key = f"@{found.name}:{found.version}"
+        registry.looked_up[key] = f"version {found.artifact_digest} {found.version}"
+    return found.load()
 
 
 registry.late[KEY] = _come

@@ -309,6 +309,13 @@ class MLFlowModelRegistry(BaseModelRegistry):
         ]
         return versions[:count] if count else versions
 
+    def get_latest_model_version(
+        self, name: str, stage: Optional[ModelVersionStage] = None
+    ) -> Optional[RegistryModelVersion]:
+        """The newest version, or the newest of a stage; None: there is none."""
+        found = self.list_model_versions(name, stage=stage, order_by_date="desc", count=1)
+        return found[0] if found else None
+
     def load_model_version(self, name: str, version: str, **more: Any) -> Any:
         """The model itself, as ``mlflow.pyfunc`` loads it; raises KeyError."""
         uri = self.get_model_version(name, version).model_source_uri

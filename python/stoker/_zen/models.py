@@ -1,14 +1,16 @@
 """Models, their versions, and what is linked to them: records of the store.
 
-A version knows its runs. Its artifacts are what the steps of these runs gave, and what was linked
-by hand.
+A version knows its runs. Its artifacts are what the steps of these runs gave, which it keeps when a
+run has ended (`settle`), and what was linked by hand.
 """
 
 from __future__ import annotations
 
+import functools
 import uuid
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
 
+from .._base.errors import EngineError
 from .._definition.types import ArtifactType
 from . import records, tags
 from .artifacts import ArtifactVersionResponse, get_version, versions_of
@@ -84,14 +86,11 @@ class ModelVersionResponse(Response):
 
     def _links(self) -> List[ArtifactVersionResponse]:
         """Its artifacts in order of their creation."""
-        from .runs import run_of
-
         body = get_model_version(self.model, self.id).body_
         found: Dict[uuid.UUID, ArtifactVersionResponse] = {}
+        known = records.listed("model_version")
         for run, steps in (body.get("runs") or {}).items():
-            for name, step in run_of(run).steps.items():
-                if steps is None or name in steps:
-                    found.update((a.id, a) for some in step.outputs.values() for a in some)
+            found.update((a.id, a) for a in _made_by(run, steps, known))
         linked, gone = set(body.get("artifacts") or ()), set(body.get("unlinked") or ())
         found.update((a.id, a) for a in versions_of() if str(a.id) in linked)
         found = {id: a for id, a in found.items() if str(id) not in gone}
@@ -161,11 +160,9 @@ class ModelVersionResponse(Response):
     @property
     def pipeline_runs(self) -> Dict[str, Any]:
         """Name → run."""
-        from .runs import run_of
-
         body = get_model_version(self.model, self.id).body_
-        found = [run_of(run) for run in body.get("runs") or {}]
-        return {run.name: run for run in found}
+        found = [_run(run) for run in body.get("runs") or {}]
+        return {run.name: run for run in found if run is not None}
 
     @property
     def pipeline_run_ids(self) -> Dict[str, uuid.UUID]:
@@ -262,6 +259,50 @@ class ModelVersionPipelineRunResponse(Response):
         self.name = run.name
         self.id = records.id_of("link", f"{version.id}/{run.id}")
         self.created = self.updated = run.created
+
+
+def _run(engine_id: str) -> Any:
+    """The run, or None if it was removed."""
+    from .runs import run_of
+
+    try:
+        return run_of(engine_id)
+    except EngineError as bad:
+        if "no run" not in str(bad):
+            raise
+        return None
+
+
+def _made_by(
+    engine_id: str, steps: Optional[List[str]], known: List[records.Record]
+) -> List[ArtifactVersionResponse]:
+    """What some of a run's steps gave, or all but those with a model of their own; nothing if it was
+    removed."""
+    run = _run(engine_id)
+    some = {} if run is None else run.steps
+    lists = ((one.body.get("runs") or {}).get(engine_id) or () for one in known)
+    own = {name for names in lists for name in names}
+    chosen = [
+        s for name, s in some.items() if (name not in own if steps is None else name in steps)
+    ]
+    return [a for step in chosen for outputs in step.outputs.values() for a in outputs]
+
+
+def settle(engine_id: str) -> None:
+    """Let the versions to which a run belongs keep what its steps gave, so that they have it when
+    the run is removed."""
+    known = records.listed("model_version")
+    for record in known:
+        runs = record.body.get("runs") or {}
+        if engine_id in runs:
+            ids = [str(one.id) for one in _made_by(engine_id, runs[engine_id], known)]
+            records.change("model_version", record.name, functools.partial(_keep, ids))
+
+
+def _keep(ids: List[str], body: Dict[str, Any]) -> None:
+    gone = set(body.get("unlinked") or ())
+    known = [*(body.get("artifacts") or ()), *(one for one in ids if one not in gone)]
+    body["artifacts"] = list(dict.fromkeys(known))
 
 
 def _ids(found: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, uuid.UUID]]:

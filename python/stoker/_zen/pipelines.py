@@ -23,16 +23,19 @@ from . import connected, lazy, models, schedules, secrets, snapshots, tags, whol
 from .configuration import PipelineConfiguration, StepConfiguration
 from .dynamic import running_body, runs_dynamic
 from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
-from .stacks import chosen_place
+from .stacks import active_name, chosen_place
 from .templates import run_name, stamped
 
 _told = False
+# What kinds of steps do with their part of a document: (pipeline, name, part).
+to_finish: List[Callable[[Any, str, Dict[str, Any]], None]] = []
 
 
 class ZenPipeline(Pipeline[...]):
     """A pipeline whose call returns what ZenML's does."""
 
     takes_schedules = True
+    is_dynamic = False
     prepared: Any = ((), {})
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
@@ -45,10 +48,12 @@ class ZenPipeline(Pipeline[...]):
     def complete(self, spec: Dict[str, Any], invocations: Mapping[str, Any]) -> None:
         """Write into a document what its steps' artifacts are called, and what started it."""
         now = time.time()
+        place = str(run_options().get("with") or active_name()).partition(":")[0]
+        extra = spec.get("extra") or {}
+        kept = {**(extra.get("zenml") or {}), "stack": place}
         if whole.started_by:
-            extra = spec.get("extra") or {}
-            kept = {**(extra.get("zenml") or {}), "started_by": whole.started_by}
-            spec["extra"] = {**extra, "zenml": kept}
+            kept["started_by"] = whole.started_by
+        spec["extra"] = {**extra, "zenml": kept}
         for name, step in spec["steps"].items():
             called = invocations[name].step
             known = {**_substitutions(spec), **_substitutions(step)}
@@ -62,6 +67,8 @@ class ZenPipeline(Pipeline[...]):
                 extra = step.get("extra") or {}
                 more = {k: v for k, v in more.items() if v}
                 step["extra"] = {**extra, "zenml": {**(extra.get("zenml") or {}), **more}}
+            for finish in to_finish:
+                finish(self, name, step)
             if _waits(step):
                 # what it gets is known when it starts, so a key made before says nothing
                 step["cache"] = {"enabled": False}
@@ -83,6 +90,7 @@ class ZenPipeline(Pipeline[...]):
             return super().__call__(*args, **kwargs)
         if self._is_scheduled(args, kwargs):
             return None
+        connected.prepare()
         run: Optional[PipelineRun] = super().__call__(*args, **kwargs)
         return None if run is None else PipelineRunResponse(run.refresh())
 
@@ -138,15 +146,22 @@ class ZenPipeline(Pipeline[...]):
         links = _bind_models(compiled.spec)
         _make_tags(compiled.spec)
 
+        began: List[str] = []
+
         def begun(run: str) -> None:
+            began.append(run)
             for version, steps in links:
                 version.link_run(run, steps)
             tags.begin_run(run, compiled.spec.get("tags") or ())
             whole.begun(run)
 
         words = [*arguments, *_one_by_one(compiled.spec)]
-        with secrets.lending(secrets.lend(compiled.spec)):
-            return super().launch(compiled, begun, words)
+        try:
+            with secrets.lending(secrets.lend(compiled.spec)):
+                return super().launch(compiled, begun, words)
+        finally:
+            for run in began if links else ():
+                models.settle(run)
 
     @property
     def configuration(self) -> PipelineConfiguration:
@@ -245,6 +260,7 @@ class DynamicPipeline(ZenPipeline):
             )
         if self._is_scheduled(args, kwargs):
             return None
+        connected.prepare()
         return runs_dynamic(self, args, kwargs)
 
     def submit(self, *args: Any, after: Any = None, start_after: Any = None, **kwargs: Any) -> Any:
@@ -403,7 +419,7 @@ def _substitutions(part: Mapping[str, Any]) -> Dict[str, str]:
 
 def _waits(step: Mapping[str, Any]) -> bool:
     values = [v.get("value") for v in (step.get("inputs") or {}).values() if isinstance(v, dict)]
-    return any(isinstance(v, dict) and lazy.KEYS & v.keys() for v in values)
+    return any(isinstance(v, dict) and lazy.MODEL_KEY in v for v in values)
 
 
 def _kept(config: Mapping[str, Any]) -> Dict[str, Any]:

@@ -71,9 +71,44 @@ def update(
     except Exception:
         _write(old.name, _chosen(record.body["components"]))
         raise
+    before = [*record.body.get("before", ()), *([old.name] if made.name != old.name else ())]
+    if before:
+        records.change("stack", made.name, lambda body: body.update(before=before))
     if was_active:
         stacks.activate(made.name)
     return made
+
+
+def rewrite(kind: str, old: str, new: str) -> None:
+    """Write the lines of the stacks that have a component anew, which has another configuration or
+    name.
+
+    Raises:
+        IllegalOperationError: a line isn't as it was written.
+        StackValidationError: the engine refuses the entries; then all is as it was.
+    """
+    gone: List[str] = []
+    entries: Dict[str, Dict[str, Any]] = {}
+    made: Dict[str, Dict[str, List[str]]] = {}
+    for name in users(kind, old):
+        parts = dict(_record(name).body["components"])
+        parts[kind] = [new if one == old else one for one in parts[kind]]
+        chosen = _chosen(parts)
+        gone.append(name)
+        made[name], entries[name] = parts, _entry(chosen["orchestrator"][0], chosen)
+        for operator in chosen[kind] if kind == "step_operator" else ():
+            if operator.name == new:  # an entry of its own name
+                entries[new] = _entry(operator, chosen)
+                made[new] = {**parts, "orchestrator": [new], "step_operator": []}
+    if kind == "step_operator" and gone:
+        gone.append(old)
+    if not gone:
+        return
+    _edit(lambda lines: _with(functools.reduce(_without, gone, lines), entries))
+    for name in set(gone) - made.keys():
+        records.remove("stack", name)
+    for name, parts in made.items():
+        records.change("stack", name, functools.partial(_made_of, parts))
 
 
 def delete(name_or_id: Any) -> List[Tuple[str, str]]:

@@ -7,6 +7,7 @@ import enum
 import uuid
 from typing import Any, Dict, List, Optional
 
+from . import records
 from .records import id_of
 
 
@@ -106,8 +107,29 @@ class Response:
         return f"{type(self).__name__}(id={self.id}, name={self.name!r})"
 
 
-class UserResponse(Response):
+class Only(Response):
+    """What a store has one of, and what was said of it, which is a record."""
+
+    _kind: str
+    _said: Any  # field → its value while nothing was said
+
+    def change(self, fields: Dict[str, Any]) -> None:
+        """Say something else; None leaves a field."""
+        told = {key: value for key, value in fields.items() if value is not None}
+        records.change(self._kind, self.name, lambda body: body.update(told))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in type(self)._said:
+            kept = records.get(self._kind, self.name)
+            return (kept.body if kept else {}).get(name, type(self)._said[name])
+        return super().__getattr__(name)
+
+
+class UserResponse(Only):
     """The only user: a store has no accounts."""
+
+    _kind = "user"
+    _said = {"full_name": "", "user_metadata": {}}
 
     _absent = (
         *("email", "email_opted_in", "external_user_id", "avatar_url", "activation_token"),
@@ -115,24 +137,24 @@ class UserResponse(Response):
     )
 
     def __init__(self, name: str) -> None:
-        self.name = self.full_name = name
+        self.name = name
         self.id = id_of("user", name)
         self.active = self.is_admin = True
         self.is_service_account = False
         self.created = self.updated = datetime.datetime(2020, 1, 1)
-        self.user_metadata: Dict[str, Any] = {}
         self.oidc_claims: Dict[str, Any] = {}
 
 
-class ProjectResponse(Response):
+class ProjectResponse(Only):
     """The only project: the store."""
 
+    _kind = "project"
+    _said = {"display_name": "default", "description": "", "project_metadata": {}}
+
     def __init__(self) -> None:
-        self.name = self.display_name = "default"
+        self.name = "default"
         self.id = id_of("project", "default")
-        self.description = ""
         self.created = self.updated = datetime.datetime(2020, 1, 1)
-        self.project_metadata: Dict[str, Any] = {}
 
 
 def user() -> UserResponse:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import uuid
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .._base.binary import json_of, output_of
 from .._base.errors import EngineError
 from .._definition.types import ExecutionStatus
 from .._engine.client import Names, PipelineRun
-from . import records, schedules, stacks, tags, whole
+from .._engine.stored import stored_spec
+from . import deployed, records, schedules, stacks, tags, whole
 from .artifacts import ArtifactVersionResponse, versions_of
 from .configuration import (
     VERSION,
@@ -177,8 +178,11 @@ class PipelineRunResponse(Response):
 
     @property
     def stack(self) -> Any:
-        """The stack on which it ran."""
-        return stacks.active().model
+        """The stack on which it ran; this machine if the project has it no more."""
+        store = self.native.store or records.store_folder()
+        return stacks.of_run(
+            str(whole.kept_of(stored_spec(store, self.native.id)).get("stack"))
+        ).model
 
     @property
     def client_environment(self) -> Dict[str, Any]:
@@ -263,26 +267,28 @@ class PipelineResponse(Response):
         raise RuntimeError(f"pipeline '{self.name}' has no successful runs")
 
     @property
-    def latest_run_id(self) -> uuid.UUID:
-        """Its latest run's id."""
-        return self.last_run.id
+    def latest_run_id(self) -> Optional[uuid.UUID]:
+        """Its latest run's id, or None."""
+        return next((run.id for run in self.runs), None)
 
     @property
-    def latest_run_status(self) -> ExecutionStatus:
-        """Its latest run's status."""
-        return self.last_run.status
+    def latest_run_status(self) -> Optional[ExecutionStatus]:
+        """Its latest run's status, or None."""
+        return next((run.status for run in self.runs), None)
 
     last_status = latest_run_status
 
     @property
     def created(self) -> Any:
-        """When it first ran."""
-        return next((run.created for run in runs() if run.pipeline.name == self.name), None)
+        """When it first ran, or was first kept."""
+        times: List[Any] = [run.created for run in runs() if run.pipeline.name == self.name]
+        times += [moment(ms) for name, ms in _kept() if name == self.name]
+        return min(times, default=None)
 
     @property
     def updated(self) -> Any:
         """When it last ran."""
-        return self.last_run.created
+        return next((run.created for run in self.runs), self.created)
 
     @property
     def tags(self) -> List[tags.TagResponse]:
@@ -475,8 +481,15 @@ _PIPELINE_FILTERS = {
 
 
 def pipelines() -> List[PipelineResponse]:
-    """All pipelines that have run, in order of their first run."""
-    return [PipelineResponse(n) for n in dict.fromkeys(str(b["pipeline"]) for b in _bodies())]
+    """All pipelines that have run, in order of their first run, and those that are kept only."""
+    names = [*(str(b["pipeline"]) for b in _bodies()), *(name for name, _ in _kept())]
+    return [PipelineResponse(name) for name in dict.fromkeys(names)]
+
+
+def _kept() -> List[Tuple[str, Any]]:
+    """Pipeline and time of each schedule and snapshot."""
+    some = [one for kind in ("schedule", "snapshot") for one in deployed.listed(kind)]
+    return [(str(one["pipeline"]), one.get("created_ms")) for one in some]
 
 
 def list_pipelines(given: Mapping[str, Any]) -> Page[PipelineResponse]:
@@ -485,11 +498,14 @@ def list_pipelines(given: Mapping[str, Any]) -> Page[PipelineResponse]:
 
 
 def get_pipeline(name_or_id: Any) -> PipelineResponse:
-    """A pipeline that has run, by name, id or prefix; raises KeyError."""
+    """A pipeline that has run or is kept, by name, id or prefix; raises KeyError."""
     found: PipelineResponse = found_by("pipeline", name_or_id, pipelines())
     return found
 
 
 def delete_run(run: PipelineRunResponse) -> None:
-    """Remove an ended run."""
+    """Remove an ended run; what it gave to versions of models stays theirs."""
+    from .models import settle
+
+    settle(run.native.id)
     output_of(["store", "rm", *whole.forget(run.native.id)], run.native.store)

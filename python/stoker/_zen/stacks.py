@@ -432,6 +432,15 @@ def active() -> Stack:
     return some[0] if some else known[0]
 
 
+def of_run(name: str) -> Stack:
+    """The stack that was called so, perhaps by another name since; this machine if the project has
+    it no more."""
+    known = {one.name: one for one in stacks()}
+    later = (r.name for r in records.listed("stack") if name in r.body.get("before", ()))
+    found = known.get(name) or known.get(next(later, ""))
+    return found or Stack()
+
+
 def activate(name_or_id: Any) -> StackResponse:
     """Make a stack the one on which runs of this project's programs go; ``NAME:OPTION=VALUE,…``
     as ``stoker run --with`` takes it. Raises KeyError."""
@@ -517,6 +526,7 @@ KNOWN = {
     "log_store": ("artifact",),
     "experiment_tracker": ("mlflow",),
     "model_registry": ("mlflow",),
+    "model_deployer": ("mlflow",),
 }
 
 

@@ -261,7 +261,9 @@ static int read_seen(stk_spec_reader *r, const stk_json *map, stk_result *result
         const stk_json *value = stk_json_value(map, i);
         seen[i].key = stk_json_key(map, i)->text;
         seen[i].value = "";
-        if (value->kind != STK_JSON_TEXT || value->n > 0) {
+        if (seen[i].key[0] == '@' && stk_json_text(value) != NULL) { /* exec_reads.h reads it */
+            seen[i].value = stk_json_text(value);
+        } else if (value->kind != STK_JSON_TEXT || value->n > 0) {
             STK_TRY(read_digest(r, value, "digest", &seen[i].value));
         }
     }

@@ -74,7 +74,7 @@ typedef struct stk_result {
     int64_t next_n;                      /* width of its foreach, or ranks; -1: not given */
     const stk_result_output *next_items; /* the output with the items ("next.items"), or NULL */
     const char *metadata;                /* JSON object, or NULL */
-    const stk_pair *seen;                /* file → digest ("" for a distribution) */
+    const stk_pair *seen;                /* file → digest ("" for a distribution); @artifact */
     uint32_t n_seen;
     const char *seen_json; /* the same as a JSON object, or NULL */
     const char *const *warnings;

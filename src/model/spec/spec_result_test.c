@@ -84,6 +84,8 @@ static void test_refusals(void **state)
         {OK ",\"metadata\":5}", STK_E_SPEC, "r.json:1: 'metadata' must be a mapping, not 5"},
         {OK ",\"seen\":{\"/a\":\"xyz\"}}", STK_E_SPEC,
          "r.json:1: 'digest' must be 64 lower-case hex digits, not 'xyz'"},
+        {OK ",\"seen\":{\"@a\":5}}", STK_E_SPEC,
+         "r.json:1: 'digest' must be 64 lower-case hex digits, not 5"},
         {OK ",\"warnings\":\"w\"}", STK_E_SPEC,
          "r.json:1: 'warnings' must be a list of strings, not 'w'"},
         {"{\"stoker\":1,\"status\":\"failed\",\"error\":{\"class\":\"timeout\"}}", STK_E_SPEC,

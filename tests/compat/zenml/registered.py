@@ -111,7 +111,19 @@ if __name__ == "__main__":
         "renamed", lambda: [c.name for c in client.list_stack_components(type="container_registry")]
     )
 
+    make("rg_g", "default", kinds.CONTAINER_REGISTRY, uri)
+    client.update_stack("rg_new", component_updates={kinds.CONTAINER_REGISTRY: ["rg_g"]})
+    fact(
+        "change in a stack",
+        lambda: change("rg_g", kinds.CONTAINER_REGISTRY, configuration=new).configuration,
+    )
+    fact("rename in a stack", lambda: change("rg_g", kinds.CONTAINER_REGISTRY, name="rg_h").name)
+    fact("its stack", lambda: parts(client.get_stack("rg_new")))
+    fact("still active then", lambda: client.active_stack_model.name)
+
     client.activate_stack("default")
+    fact("stack of the run", lambda: client.get_pipeline_run(run.id).stack.name)
+    fact("stack of its step", lambda: client.get_pipeline_run(run.id).stack.id == run.stack.id)
     fact("delete", lambda: client.delete_stack("rg_new"))
     fact("delete again", lambda: client.delete_stack("rg_new"))
     fact("stacks left", lambda: sorted(s.name for s in client.list_stacks()))

@@ -19,6 +19,7 @@ __version__ = "0.98.0"  # the version whose interface this is
 _CORE = {
     "step": "stoker._zen.pipelines:step",
     "pipeline": "stoker._zen.pipelines:pipeline",
+    "CommandStep": "stoker._zen.command_step:CommandStep",
     "get_step_context": "stoker._zen.context:get_step_context",
     "get_pipeline_context": "stoker._zen.context:get_pipeline_context",
     "log_metadata": "stoker._zen.targets:log_metadata",
@@ -146,16 +147,14 @@ _REGISTRIES = {
     )
 }
 _MLFLOW = "zenml.integrations.mlflow"
-# Names of MLflow's integration that serve a model.
-_DEPLOYER = {
-    "model_deployers": ("MLFlowModelDeployer",),
-    "model_deployers.mlflow_model_deployer": ("MLFlowModelDeployer",),
-    "services": ("MLFlowDeploymentConfig", "MLFlowDeploymentService"),
-    "services.mlflow_deployment": ("MLFlowDeploymentConfig", "MLFlowDeploymentService"),
-    "steps": ("mlflow_model_deployer_step", "mlflow_model_registry_deployer_step"),
-    "steps.mlflow_deployer": (
-        *("mlflow_model_deployer_step", "mlflow_model_registry_deployer_step"),
-    ),
+_SERVICES = "stoker._zen.mlflow_services"
+_MLFLOW_SERVICES = {
+    name: f"{_SERVICES}:{name}" for name in ("MLFlowDeploymentConfig", "MLFlowDeploymentService")
+}
+_MLFLOW_DEPLOYER = {"MLFlowModelDeployer": f"{_SERVICES}:MLFlowModelDeployer"}
+_DEPLOYER_STEPS = {
+    name: f"stoker._zen.mlflow_deploy_steps:{name}"
+    for name in ("mlflow_model_deployer_step", "mlflow_model_registry_deployer_step")
 }
 
 # Module → {name → "module:name" in Stoker}. A module with names below it is a package.
@@ -178,9 +177,11 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "step": _CORE["step"],
         "get_step_context": _CORE["get_step_context"],
         "BaseStep": "stoker._zen.pipelines:ZenStep",
+        "CommandStep": _CORE["CommandStep"],
         "StepContext": _CORE["StepContext"],
         "ResourceSettings": _SETTINGS["ResourceSettings"],
     },
+    "zenml.steps.command_step": {"CommandStep": _CORE["CommandStep"]},
     "zenml.steps.base_step": {"BaseStep": "stoker._zen.pipelines:ZenStep"},
     "zenml.steps.step_context": {
         "StepContext": _CORE["StepContext"],
@@ -315,8 +316,20 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     f"{_MLFLOW}.mlflow_utils": _MLFLOW_UTILS,
     f"{_MLFLOW}.model_registries": _MLFLOW_REGISTRY,
     f"{_MLFLOW}.model_registries.mlflow_model_registry": _MLFLOW_REGISTRY,
-    **{f"{_MLFLOW}.{module}": {} for module in _DEPLOYER},
+    f"{_MLFLOW}.model_deployers": _MLFLOW_DEPLOYER,
+    f"{_MLFLOW}.model_deployers.mlflow_model_deployer": _MLFLOW_DEPLOYER,
+    f"{_MLFLOW}.services": _MLFLOW_SERVICES,
+    f"{_MLFLOW}.services.mlflow_deployment": _MLFLOW_SERVICES,
+    f"{_MLFLOW}.steps": {**_MLFLOW_STEPS, **_DEPLOYER_STEPS},
     f"{_MLFLOW}.steps.mlflow_registry": _MLFLOW_STEPS,
+    f"{_MLFLOW}.steps.mlflow_deployer": _DEPLOYER_STEPS,
+    "zenml.model_deployers": {"BaseModelDeployer": f"{_SERVICES}:BaseModelDeployer"},
+    "zenml.services": {
+        "BaseService": f"{_SERVICES}:MLFlowDeploymentService",
+        "ServiceConfig": f"{_SERVICES}:ServiceConfig",
+        "ServiceType": "stoker._zen.services:ServiceType",
+        "ServiceState": "stoker._zen.enums:ServiceState",
+    },
     "zenml.experiment_trackers": {"BaseExperimentTracker": f"{_TRACKER}:BaseExperimentTracker"},
     "zenml.model_registries": {"BaseModelRegistry": _REGISTRIES["BaseModelRegistry"]},
     "zenml.model_registries.base_model_registry": _REGISTRIES,
@@ -328,14 +341,6 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
 }
 
 _LATER = {
-    **{
-        (f"{_MLFLOW}.{module}", name): (
-            "Stoker has no model deployer: load the model in a step by mlflow.pyfunc.load_model, "
-            "or serve it by `mlflow models serve`"
-        )
-        for module, names in _DEPLOYER.items()
-        for name in names
-    },
     **dict.fromkeys(
         (("zenml.steps", "BaseParameters"), ("zenml.steps", "Output")),
         "it went out of ZenML years ago: annotate the step's parameters and outputs instead",
@@ -374,14 +379,19 @@ DIFFERS = {
     "Client.get_settings": "there is no server: the settings are the store's",
     "@pipeline(dynamic=…)": "each call of a step is a run of the engine of its own",
     "Client.create_stack_component": (
-        "MLflow's experiment tracker and model registry are in every stack; of other components it "
-        "takes those that Stoker has a backend for"
+        "MLflow's components are in every stack; of other components it takes those that Stoker has a "
+        "backend for"
     ),
     **dict.fromkeys(
         ("Client.create_stack", "Client.update_stack"), "it changes a line of stoker.yaml"
     ),
     "Client.delete_stack": "it removes a line of stoker.yaml; that of a step operator stays",
-    "Client.update_stack_component": "it changes a registered component that is in no stack",
+    "Client.update_stack_component": "it changes the lines of stoker.yaml that have the component",
+    "mlflow_model_deployer_step": (
+        "a model that was trained again takes the earlier one's place; ZenML 0.98 returns the earlier "
+        "server, and stops it"
+    ),
+    "Client.delete_pipeline": "it removes the pipeline's schedules and snapshots, too",
     "Client.zen_store": "it has the client's functions, with filters and requests as arguments",
     "Client.list_service_connector_types": "there is none: credentials are the machine's",
     "Client.delete_stack_component": "it removes what was registered, not what is in stoker.yaml",

@@ -308,8 +308,8 @@ static const char *changed_reads(exec_lookup *lookup, const char *seen, bool tra
     for (uint32_t i = 0; i < stk_json_n_members(doc); i++) {
         const char *path = stk_json_key(doc, i)->text;
         const char *value = stk_json_text(stk_json_value(doc, i)), *change = NULL;
-        if (stk_exec_reads_check(path, value, lookup->arena, &change)) {
-            if (change != NULL && track) {
+        if (stk_exec_reads_check(lookup, path, value, track, &change)) {
+            if (change != NULL) {
                 return change;
             }
         } else if (!is_file_same(lookup, path, value)) {

@@ -102,6 +102,12 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     int64_t now = stk_clock_wall_ms(x->config.clock);
     int rc = stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of_step, x, x->config.use_cache,
                                   now, &found, err);
+    if (rc == 0 && found.verdict == EXEC_HIT && x->pending.n_refs > 0 &&
+        stk_exec_reads_names(found.row.seen)) { /* a name that it looked up may be queued */
+        STK_TRY(stk_exec_flush(x, err));
+        rc = stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of_step, x, x->config.use_cache,
+                                  now, &found, err);
+    }
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LOOKUP, NULL, &rc, err) || rc < 0) {
         return rc;
     }

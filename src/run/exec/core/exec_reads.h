@@ -8,6 +8,8 @@
  *     "/path"   "absent": the step looked for it
  *     "/path/"  "folder MTIME_NS INODE SHA256 OWN/…": the names in it, without those the step made
  *     "$NAME"   "set SHA256" or "unset"
+ *     "@NAME"   "latest DIGEST": a stored artifact that it looked up by name
+ *     "@NAME:V" "version DIGEST V": the same, by name and version
  *     "?"       a sentence: reads that can't be seen
  *
  * An MTIME_NS of 0 is never compared: the file had changed just before it was read.
@@ -31,9 +33,12 @@ const char *stk_exec_reads_unseen(const char *seen, stk_arena *arena);
  * more"; NULL: none. Paths below the current folder are relative. */
 const char *stk_exec_reads_list(const char *seen, stk_arena *arena);
 /* Checks one member of `seen` that the step's reads made. Returns whether it is one, and
- * *ret_change: "FILE, which it read, has changed", or NULL if nothing changed. */
-bool stk_exec_reads_check(const char *key, const char *value, stk_arena *arena,
+ * *ret_change: "FILE, which it read, has changed", or NULL if nothing changed. `track`: files,
+ * folders and variables count; artifacts always do. */
+bool stk_exec_reads_check(const exec_lookup *lookup, const char *key, const char *value, bool track,
                           const char **ret_change);
+/* Whether an entry's step looked up artifacts by name. */
+bool stk_exec_reads_names(const char *seen);
 /* Adds the variables of a task that records its reads. `dir`: the attempt's. */
 void stk_exec_reads_env(const stk_exec *x, uint32_t task, const char *dir, exec_env *env);
 

@@ -94,7 +94,7 @@ const char *stk_exec_reads_list(const char *seen, stk_arena *arena)
         const char *key = stk_json_key(doc, i)->text;
         const char *value = stk_text_or(stk_json_text(stk_json_value(doc, i)), "");
         bool is_read = begins_with(value, "set ") || begins_with(value, "file ") ||
-                       begins_with(value, "folder ");
+                       begins_with(value, "folder ") || key[0] == '@';
         if (is_read && n++ < SHOWN) {
             stk_buf_separate(&list, ", ");
             bool is_below = n_here > 0 && strncmp(key, here, n_here) == 0 && key[n_here] == '/';
@@ -146,38 +146,80 @@ static bool is_folder_same(const char *path, const char *value)
     return was[0] != '-' && stk_reads_sum_folder(path, value + n, is) == 0 && strcmp(was, is) == 0;
 }
 
-bool stk_exec_reads_check(const char *key, const char *value, stk_arena *arena,
-                          const char **ret_change)
+bool stk_exec_reads_names(const char *seen)
+{
+    return seen != NULL && strstr(seen, "\"@") != NULL;
+}
+
+/* What became of an artifact that the step looked up; NULL: it is the same. */
+static const char *changed_artifact(const exec_lookup *lookup, const char *key, const char *value)
+{
+    char was[STK_DIGEST_HEX + 1] = "";
+    stk_named_row *rows = NULL;
+    uint32_t n_rows = 0;
+    int n = 0;
+    stk_err err = {0};
+    const char *version = NULL;
+    char *name = stk_arena_dup(lookup->arena, key + 1);
+    (void)sscanf(value, "%*s %64s %n", was, &n);
+    if (name != NULL && begins_with(value, "version ") && strlen(name) > strlen(value + n)) {
+        version = value + n;
+        name[strlen(name) - strlen(version) - 1] = '\0'; /* the colon before it */
+    }
+    if (name == NULL || stk_store_list_named(lookup->store, name, version, 1, lookup->arena, &rows,
+                                             &n_rows, &err) < 0) {
+        return "an artifact that it looked up can't be found";
+    }
+    if (n_rows == 0) {
+        return stk_arena_printf(lookup->arena, "artifact '%s', which it looked up, is gone",
+                                key + 1);
+    }
+    if (strcmp(rows[0].digest, was) != 0) {
+        return stk_arena_printf(lookup->arena, "artifact '%s', which it looked up, has changed",
+                                key + 1);
+    }
+    return NULL;
+}
+
+/* What became of a file, a folder or a variable; NULL: it is the same. */
+static const char *changed_read(const char *key, const char *value, stk_arena *arena)
 {
     char variable[STK_DIGEST_HEX + 8];
-    *ret_change = NULL;
-    if (value == NULL) {
-        return false;
-    }
-    if (strcmp(key, "?") == 0) {
-        return true;
-    }
     if (key[0] == '$') {
         stk_reads_sum_variable(key + 1, variable);
         if (strcmp(variable, value) != 0) {
-            *ret_change = stk_arena_printf(
+            return stk_arena_printf(
                 arena, "the environment variable %s, which it read, has changed", key + 1);
         }
     } else if (strcmp(value, "absent") == 0) {
         if (stk_file_exists(key)) {
-            *ret_change = stk_arena_printf(arena, "%s, which it looked for, exists", key);
+            return stk_arena_printf(arena, "%s, which it looked for, exists", key);
         }
     } else if (begins_with(value, "file ")) {
         if (!is_file_same(key, value)) {
-            *ret_change = stk_arena_printf(arena, "%s, which it read, has changed", key);
+            return stk_arena_printf(arena, "%s, which it read, has changed", key);
         }
-    } else if (begins_with(value, "folder ")) {
-        if (!is_folder_same(key, value)) {
-            *ret_change =
-                stk_arena_printf(arena, "the entries of %s, which it listed, have changed", key);
-        }
-    } else {
+    } else if (begins_with(value, "folder ") && !is_folder_same(key, value)) {
+        return stk_arena_printf(arena, "the entries of %s, which it listed, have changed", key);
+    }
+    return NULL;
+}
+
+bool stk_exec_reads_check(const exec_lookup *lookup, const char *key, const char *value, bool track,
+                          const char **ret_change)
+{
+    *ret_change = NULL;
+    if (value == NULL) {
         return false;
     }
-    return true;
+    if (key[0] == '@') {
+        *ret_change = changed_artifact(lookup, key, value);
+        return true;
+    }
+    bool is_read = key[0] == '$' || strcmp(key, "?") == 0 || strcmp(value, "absent") == 0 ||
+                   begins_with(value, "file ") || begins_with(value, "folder ");
+    if (is_read && track && strcmp(key, "?") != 0) {
+        *ret_change = changed_read(key, value, lookup->arena);
+    }
+    return is_read;
 }

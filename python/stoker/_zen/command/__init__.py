@@ -1,0 +1,1 @@
+"""The command ``zenml`` under ``stoker compat``."""
