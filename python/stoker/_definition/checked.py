@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
 from .._base.errors import refuse_unknown
@@ -91,6 +92,20 @@ class Checked(metaclass=_CheckedType):
         """The fields that were given and are not None, as plain data."""
         pairs = ((name, getattr(self, name)) for name in self._given)
         return {name: plain(value) for name, value in pairs if value is not None}
+
+    def model_dump_json(self, **_: Any) -> str:
+        """The fields that were given, as JSON."""
+        return json.dumps(self.given())
+
+    @classmethod
+    def model_validate(cls, given: Mapping[str, Any]) -> Any:
+        """The settings that have these fields."""
+        return cls(**given)
+
+    @classmethod
+    def model_validate_json(cls, text: str) -> Any:
+        """The same from JSON."""
+        return cls.model_validate(json.loads(text))
 
     def model_dump(self, exclude_unset: bool = False, **_: Any) -> Dict[str, Any]:
         """All fields as plain data (only those given with ``exclude_unset``)."""

@@ -255,7 +255,9 @@ class _Attempt:
         for name, given in inputs.items():
             annotation = self.entry.annotations.get(name)
             try:
-                if "value" in given and "path" not in given:
+                if hasattr(annotation, "of_input"):
+                    arguments[name] = annotation.of_input(name)  # the artifact, which isn't loaded
+                elif "value" in given and "path" not in given:
                     arguments[name] = fit(registry.come(_artifact.load(given)), annotation)
                     self.context.parameters[name] = arguments[name]
                 else:

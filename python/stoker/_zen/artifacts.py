@@ -160,7 +160,7 @@ class ArtifactVersionResponse(Response):
     @property
     def type(self) -> ArtifactType:
         """Its kind: as configured, else by the class of its value."""
-        kind = self._configured().get("artifact_type")
+        kind = self._configured().get("artifact_type") or self._materializers_kind
         if kind is None and (self._model_kind or str(self.data_type).startswith(_MODELS)):
             return ArtifactType.MODEL
         if kind is None and str(self.data_type).startswith("stoker.materializers"):
@@ -169,6 +169,15 @@ class ArtifactVersionResponse(Response):
             return ArtifactType.SERVICE
         contained = str(self.materializer).endswith(".BuiltInContainerMaterializer")
         return ArtifactType(kind or ("BaseArtifact" if contained else "DataArtifact"))
+
+    @property
+    def _materializers_kind(self) -> Optional[str]:
+        """What the program's own materializer says of it; ``BaseArtifact`` if nothing."""
+        meta = self.row.get("meta") or {}
+        said, known = meta.get("artifact_type"), {one.value for one in ArtifactType}
+        if not meta.get("materializer"):
+            return None
+        return said if said in known else ArtifactType.BASE.value
 
     def switch(self, name: str) -> Optional[bool]:
         """An ``enable_…`` of its step or pipeline, or of ``save_artifact``; None: not given."""

@@ -9,6 +9,7 @@ from .._definition.graph import active_graph
 from .._worker import context as worker
 from . import errors, models, records, runs
 from . import model as declared
+from .artifacts import ArtifactVersionResponse
 
 
 class StepContext:
@@ -60,6 +61,15 @@ class StepContext:
     def inputs(self) -> Any:
         """Name → artifact, of the inputs that aren't parameters."""
         return runs.run_of(self._native.run_id).steps[self._native.step_name].regular_inputs
+
+
+class UnmaterializedArtifact(ArtifactVersionResponse):
+    """Annotation of a step's input that isn't loaded: the step gets the artifact's version."""
+
+    @classmethod
+    def of_input(cls, name: str) -> UnmaterializedArtifact:
+        """The running step's input of this name."""
+        return cls(get_step_context().inputs[name][0].row)
 
 
 def _head(native: worker.StepContext) -> str:

@@ -420,6 +420,12 @@ def handle_float_env_var(var: str, default: float = 0.0) -> float:
         return default
 
 
+DEFAULT_SERVICE_START_STOP_TIMEOUT = 60
+ENV_ZENML_CONFIG_PATH = "ZENML_CONFIG_PATH"
+ENV_ZENML_DEBUG = "ZENML_DEBUG"
+ENV_ZENML_LOGGING_VERBOSITY = "ZENML_LOGGING_VERBOSITY"
+
+
 class Environment:
     """What is known of where the program runs."""
 

@@ -94,6 +94,9 @@ def save(
         raise SerializeError(f"the materializer '{name}' wrote nothing at '{path}'")
     meta: Dict[str, Any] = {"materializer": name}
     if one is not None:
+        kind = materializer.ASSOCIATED_ARTIFACT_TYPE
+        if kind != "data":
+            meta["artifact_type"] = str(getattr(kind, "value", kind))
         said: List[str] = [] if warnings is None else warnings
         visuals = _told(one, "save_visualizations", value, name, said) if with_visuals else {}
         kept = _kept_visuals(visuals, path, name, said)

@@ -107,7 +107,8 @@ _UTILITIES = {
     ),
     "constants": (
         *("handle_bool_env_var", "handle_float_env_var", "handle_int_env_var"),
-        *("is_false_string_value", "is_true_string_value"),
+        *("is_false_string_value", "is_true_string_value", "DEFAULT_SERVICE_START_STOP_TIMEOUT"),
+        *("ENV_ZENML_CONFIG_PATH", "ENV_ZENML_DEBUG", "ENV_ZENML_LOGGING_VERBOSITY"),
     ),
     "environment": ("Environment",),
     "config.global_config": ("GlobalConfiguration",),
@@ -217,6 +218,9 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml.artifacts": _ARTIFACTS,
     "zenml.artifacts.artifact_config": {"ArtifactConfig": _ARTIFACTS["ArtifactConfig"]},
     "zenml.artifacts.external_artifact": {"ExternalArtifact": _ARTIFACTS["ExternalArtifact"]},
+    "zenml.artifacts.unmaterialized_artifact": {
+        "UnmaterializedArtifact": "stoker._zen.context:UnmaterializedArtifact"
+    },
     "zenml.artifacts.utils": {
         "save_artifact": _ARTIFACTS["save_artifact"],
         "load_artifact": _ARTIFACTS["load_artifact"],
@@ -247,6 +251,7 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml.model.model": {"Model": _CORE["Model"]},
     "zenml.metadata": {},
     "zenml.metadata.metadata_types": {
+        "MetadataType": "typing:Any",
         "DType": "builtins:str",
         "Path": "builtins:str",
         "StorageSize": "builtins:int",
@@ -264,6 +269,10 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
             *(("built_in", "BuiltIn"), ("cloudpickle", "Cloudpickle"), ("numpy", "Numpy")),
             *(("pandas", "Pandas"), ("pydantic", "Pydantic")),
         )
+    },
+    "zenml.materializers.materializer_registry": {
+        name: f"stoker._dialect:{name}"
+        for name in ("MaterializerRegistry", "materializer_registry")
     },
     "zenml.types": _STRINGS,
     "zenml.logger": {"get_logger": "stoker._definition.types:get_logger"},
@@ -284,8 +293,15 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         name: _STACK[name] for name in ("StackComponent", "StackComponentConfig")
     },
     "zenml.orchestrators": {"BaseOrchestrator": _STACK["StackComponent"]},
-    "zenml.artifact_stores": dict.fromkeys(
-        ("BaseArtifactStore", "LocalArtifactStore"), "stoker._zen.stacks:ArtifactStore"
+    **dict.fromkeys(
+        (
+            "zenml.artifact_stores",
+            "zenml.artifact_stores.base_artifact_store",
+            "zenml.artifact_stores.local_artifact_store",
+        ),
+        dict.fromkeys(
+            ("BaseArtifactStore", "LocalArtifactStore"), "stoker._zen.stacks:ArtifactStore"
+        ),
     ),
     "zenml.config.source": {
         name: f"stoker._zen.responses:{name}" for name in ("Source", "SourceType")
