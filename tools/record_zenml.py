@@ -155,6 +155,6 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
     if sys.argv[1] == "--large":
-        large(*sys.argv[2:4])
+        large(*(str(Path(one).absolute()) for one in sys.argv[2:4]))
     else:
-        main(sys.argv[1], sys.argv[2:])
+        main(str(Path(sys.argv[1]).absolute()), sys.argv[2:])

@@ -424,6 +424,29 @@ DEFAULT_SERVICE_START_STOP_TIMEOUT = 60
 ENV_ZENML_CONFIG_PATH = "ZENML_CONFIG_PATH"
 ENV_ZENML_DEBUG = "ZENML_DEBUG"
 ENV_ZENML_LOGGING_VERBOSITY = "ZENML_LOGGING_VERBOSITY"
+METADATA_EXPERIMENT_TRACKER_URL = "experiment_tracker_url"
+PAGE_SIZE_DEFAULT = 20
+PAGE_SIZE_MAXIMUM = 10000
+
+
+# ---------------------------------------------------------------------------- pages
+
+
+def depaginate_stream(list_method: Any, **kwargs: Any) -> Iterator[Any]:
+    """The items of all pages of a function that returns pages."""
+    page = list_method(**kwargs)
+    yield from page.items
+    while page.index < page.total_pages:
+        page = list_method(**{**kwargs, "page": page.index + 1})
+        yield from page.items
+
+
+def depaginate(list_method: Any, **kwargs: Any) -> List[Any]:
+    """The items of all pages as a list."""
+    return list(depaginate_stream(list_method, **kwargs))
+
+
+# ---------------------------------------------------------------------------- where it runs
 
 
 class Environment:

@@ -11,13 +11,23 @@ from zenml.artifact_stores import BaseArtifactStore
 from zenml.client import Client
 from zenml.config.global_config import GlobalConfiguration
 from zenml.config.source import Source
-from zenml.constants import handle_bool_env_var, handle_float_env_var, handle_int_env_var
+from zenml.constants import (
+    METADATA_EXPERIMENT_TRACKER_URL,
+    PAGE_SIZE_DEFAULT,
+    PAGE_SIZE_MAXIMUM,
+    handle_bool_env_var,
+    handle_float_env_var,
+    handle_int_env_var,
+)
 from zenml.environment import Environment
 from zenml.exceptions import LogStoreError, LogStoreUnavailableError, SourceValidationException
+from zenml.models import PipelineRunResponse
+from zenml.models.v2.core import pipeline_run
 from zenml.stack import Stack, StackComponent
 from zenml.utils import dict_utils, io_utils, source_utils, string_utils, time_utils, yaml_utils
 from zenml.utils.dashboard_utils import get_run_url, get_stack_url
 from zenml.utils.enum_utils import StrEnum
+from zenml.utils.pagination_utils import depaginate, depaginate_stream
 from zenml.utils.uuid_utils import (
     generate_uuid_from_string,
     is_valid_uuid,
@@ -147,6 +157,18 @@ if __name__ == "__main__":
     fact("valid", lambda: valid("collections.OrderedDict", dict))
     fact("invalid", lambda: refused(lambda: valid("json.dumps", dict), SourceValidationException))
     fact("root of sources", lambda: os.path.samefile(source_utils.get_source_root(), "."))
+
+    # pages
+    for name in ("page a", "page b", "page c"):
+        Client().create_tag(name=name)
+    named = {"name": "startswith:page ", "sort_by": "name"}
+    listed = Client().list_tags
+    fact("all pages", lambda: [t.name for t in depaginate(listed, size=1, **named)])
+    fact("from page 2", lambda: [t.name for t in depaginate(listed, size=1, page=2, **named)])
+    fact("stream", lambda: [t.name for t in depaginate_stream(listed, size=2, **named)])
+    sizes = (PAGE_SIZE_DEFAULT, PAGE_SIZE_MAXIMUM, METADATA_EXPERIMENT_TRACKER_URL)
+    fact("sizes", lambda: sizes)
+    fact("models by module", lambda: pipeline_run.PipelineRunResponse is PipelineRunResponse)
 
     # variables
     words = ("1", "0", "yes", "no", "True", "false", "maybe", "on", "")

@@ -93,6 +93,7 @@ _UTILITIES = {
         "random_str",
     ),
     "utils.dict_utils": ("recursive_update", "remove_none_values"),
+    "utils.pagination_utils": ("depaginate", "depaginate_stream"),
     "utils.uuid_utils": (
         *("generate_uuid_from_string", "is_valid_uuid", "parse_name_or_uuid", "to_uuid"),
     ),
@@ -109,10 +110,22 @@ _UTILITIES = {
         *("handle_bool_env_var", "handle_float_env_var", "handle_int_env_var"),
         *("is_false_string_value", "is_true_string_value", "DEFAULT_SERVICE_START_STOP_TIMEOUT"),
         *("ENV_ZENML_CONFIG_PATH", "ENV_ZENML_DEBUG", "ENV_ZENML_LOGGING_VERBOSITY"),
+        *("METADATA_EXPERIMENT_TRACKER_URL", "PAGE_SIZE_DEFAULT", "PAGE_SIZE_MAXIMUM"),
     ),
     "environment": ("Environment",),
     "config.global_config": ("GlobalConfiguration",),
 }
+# Modules of ZenML's models; each has the names of all.
+_MODELS = (
+    *("base.base", "base.filter", "base.page", "base.scoped", "core.artifact"),
+    *("core.artifact_version", "core.artifact_visualization", "core.code_reference"),
+    *("core.code_repository", "core.component", "core.flavor", "core.logs", "core.model"),
+    *("core.model_version", "core.model_version_artifact", "core.model_version_pipeline_run"),
+    *("core.pipeline", "core.pipeline_build", "core.pipeline_run", "core.pipeline_snapshot"),
+    *("core.project", "core.run_metadata", "core.run_template", "core.schedule", "core.secret"),
+    *("core.service", "core.service_account", "core.stack", "core.step_run", "core.tag"),
+    *("core.tag_resource", "core.user", "misc.run_metadata", "misc.tag"),
+)
 # Names of the stack's parts → the classes that Stoker's stack has for them.
 _STACK = {
     "Stack": "stoker._zen.stacks:Stack",
@@ -207,7 +220,13 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "rmtree": "shutil:rmtree",
         "walk": "os:walk",
     },
-    "zenml.models": "stoker._zen.schemas",
+    **dict.fromkeys(
+        (
+            *("zenml.models", "zenml.models.v2", "zenml.models.v2.base", "zenml.models.v2.core"),
+            *("zenml.models.v2.misc", *(f"zenml.models.v2.{name}" for name in _MODELS)),
+        ),
+        "stoker._zen.schemas",
+    ),
     "zenml.pipelines": {
         "pipeline": _CORE["pipeline"],
         "get_pipeline_context": _CORE["get_pipeline_context"],
