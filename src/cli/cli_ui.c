@@ -153,7 +153,8 @@ static const stk_option options[] = {
     {"open", 0, NULL, "show it in the browser ($BROWSER, else xdg-open)"},
     {"store", 0, "STORE",
      "a store to show: a folder, or one that machines share, also s3://bucket/prefix and "
-     "ssh://host/folder (may be given several times; default: this folder's, or, where it has none, "
+     "ssh://host/folder (may be given several times; default: this folder's, or, where it has "
+     "none, "
      "all of yours on this host)",
      true},
     {"prefix", 0, "PATH", "all paths begin with it, as behind a proxy: /user/me/proxy"},

@@ -99,7 +99,7 @@ static int drive(const char *text, const stk_run_options *options, seen *s, stk_
 static stk_run_options plain(void)
 {
     return (stk_run_options){
-        .policy = STK_POLICY_FIT, .mode = -1, .use_cache = true, .server_fd = -1};
+        .policy = STK_POLICY_FIT, .mode = -1, .use_cache = true, .server_fd = -1, .code_fd = -1};
 }
 
 #define TWO                                                                                        \

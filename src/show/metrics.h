@@ -16,8 +16,8 @@ typedef struct stk_metrics_ask {
     uint32_t most;    /* points of a metric at most, thinned to look at; 0: all */
 } stk_metrics_ask;
 
-/* The last attempt's folder of the task that made a cached one's result, in `arena`, and its number;
- * NULL: it isn't cached, or the run of that task is gone. */
+/* The last attempt's folder of the task that made a cached one's result, in `arena`, and its
+ * number; NULL: it isn't cached, or the run of that task is gone. */
 const char *stk_metrics_origin(const stk_view *view, uint32_t i_task, const stk_view_details *d,
                                uint32_t *ret_attempt, stk_arena *arena);
 /* Adds those of all attempts of a task; of a cached one those of the task that made its result.

@@ -43,8 +43,8 @@ void stk_remote_look_live(struct remote_backend *b);
 
 /* One file of an agent, on its way. */
 typedef struct stk_live_file {
-    const char *name;    /* "metrics.jsonl", "rank-1/metrics.jsonl", "tensorboard/…", "stdout.log" */
-    int64_t most;        /* bytes of it that are sent */
+    const char *name; /* "metrics.jsonl", "rank-1/metrics.jsonl", "tensorboard/…", "stdout.log" */
+    int64_t most;     /* bytes of it that are sent */
     int64_t from, until; /* the last object's first byte, and the first that isn't sent */
 } stk_live_file;
 

@@ -219,9 +219,8 @@ static void test_events(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_once), cmocka_unit_test(test_goes_on_within_a_line),
+        cmocka_unit_test(test_each_once),    cmocka_unit_test(test_goes_on_within_a_line),
         cmocka_unit_test(test_foreign_keys), cmocka_unit_test(test_logs),
-        cmocka_unit_test(test_events),
-        cmocka_unit_test(test_no_directory)};
+        cmocka_unit_test(test_events),       cmocka_unit_test(test_no_directory)};
     return cmocka_run_group_tests_name("remote_live", tests, setup, teardown);
 }
