@@ -64,7 +64,7 @@ class Step(StepDefinition, Generic[P, R]):
             return graph.add(self, args, kwargs, id, after)
         if in_task() or _plain_calls():
             return self.entrypoint(*args, **kwargs)
-        return _run_alone(self, args, kwargs)
+        return run_alone(self, args, kwargs)
 
     def submit(self, *_: Any, **__: Any) -> NoReturn:
         """Only in dynamic pipelines."""
@@ -94,14 +94,19 @@ class Step(StepDefinition, Generic[P, R]):
         return f"<step '{self.name}' of {self.reference()}>"
 
 
-def _run_alone(step: Step[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-    """Run a step that was called outside of a pipeline; returns its value, or a tuple of its values."""
+def run_alone(
+    step: Step[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any], name: Optional[str] = None
+) -> Any:
+    """Run a step that was called outside of a pipeline; returns its value, or a tuple of its values.
+
+    ``name`` is its pipeline's; None: the step's.
+    """
     refuse_in_worker(f"step '{step.name}'")
 
     def body() -> Any:
         return step(*map(_wrapped, args), **{k: _wrapped(v) for k, v in kwargs.items()})
 
-    single: Pipeline[...] = Pipeline(body, {"name": step.name})
+    single: Pipeline[...] = Pipeline(body, {"name": name or step.name})
     run = single()
     assert run is not None
     outputs = run.steps[step.name].outputs

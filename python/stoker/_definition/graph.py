@@ -236,7 +236,7 @@ class Graph:
         if isinstance(value, ExternalArtifact):
             return value
         if hasattr(value, "artifact_digest"):
-            return stored_input(value.body)
+            return stored_input(getattr(value, "native", value).body)
         if hasattr(value, "late_literal"):
             return {"value": value.late_literal()}
         if hasattr(value, "entrypoint"):

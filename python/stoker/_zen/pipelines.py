@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Union
 
 from .._base import registry
 from .._base.binary import run_options
@@ -19,7 +19,7 @@ from .._dialect import Tag
 from .._engine.client import PipelineRun
 from .._engine.compiled import Compiled
 from .._engine.config import RunConfiguration
-from . import connected, lazy, models, schedules, secrets, snapshots, tags, whole
+from . import connected, lazy, models, replay, schedules, secrets, snapshots, tags, whole
 from .configuration import PipelineConfiguration, StepConfiguration
 from .dynamic import running_body, runs_dynamic
 from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
@@ -37,6 +37,7 @@ class ZenPipeline(Pipeline[...]):
     takes_schedules = True
     is_dynamic = False
     prepared: Any = ((), {})
+    _replays: Optional[replay.Plan] = None
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """As :class:`Pipeline` does, with ZenML's order, and with what artifacts are called."""
@@ -76,8 +77,64 @@ class ZenPipeline(Pipeline[...]):
     def _body(self, arguments: Dict[str, Any]) -> Any:
         done = super()._body(arguments)
         graph = active_graph()
+        if graph is not None and self._replays is not None:
+            replay.change(graph, self._replays)
         self._invocations = {} if graph is None else graph.invocations
         return done
+
+    def replay(
+        self,
+        pipeline: Any = None,
+        pipeline_run: Any = None,
+        skip: Optional[Collection[str]] = None,
+        skip_successful_steps: bool = False,
+        input_overrides: Optional[Mapping[str, Any]] = None,
+        step_input_overrides: Optional[replay.Overrides] = None,
+        step_default_input_overrides: Optional[replay.Overrides] = None,
+        debug: bool = False,
+    ) -> Any:
+        """Run it again with the parameters of an earlier run, the latest if none is named.
+
+        Skipped steps don't run: the others get what these gave in that run.
+
+        Args:
+            pipeline, pipeline_run: whose latest run, or which one.
+            skip: steps to skip; ``skip_successful_steps``: all that ended well.
+            input_overrides: parameters of the pipeline.
+            step_input_overrides: step of the run → input → value or artifact;
+                ``step_default_input_overrides``: of all calls of a step.
+            debug: refused where another stack than this machine is active.
+
+        Raises:
+            ValueError: there is no run to replay.
+            StepInterfaceError: a step can't be skipped, or what is overridden isn't there.
+            SettingsError: ``debug``, and another stack is active.
+        """
+        original = replay.original_run(pipeline or self.name, pipeline_run)
+        plan = replay.plan_of(
+            original,
+            skip,
+            skip_successful_steps,
+            step_input_overrides,
+            step_default_input_overrides,
+        )
+        if debug and active_name() != "default":
+            raise SettingsError(
+                f"replay(debug=True) runs on this machine, but stack '{active_name()}' is active; "
+                "activate 'default' before it"
+            )
+        made = self.with_options()
+        made._replays = plan
+        given = {
+            k: v for k, v in (original.config.parameters or {}).items() if k in self._missing()
+        }
+        return made(**{**given, **(input_overrides or {})})
+
+    def _missing(self) -> List[str]:
+        """Its parameters that neither a default nor a configuration gives."""
+        _, run = self.folded()
+        known = self.signature.parameters.values()
+        return [p.name for p in known if p.default is p.empty and p.name not in run.parameters]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it and return the finished run; inside of another pipeline, add its steps to that."""
@@ -368,6 +425,30 @@ class ZenStep(Step[..., Any]):
         """Whether its result is reused; None: not said."""
         given: Optional[bool] = self.configuration.enable_cache
         return given
+
+    def replay(
+        self,
+        pipeline: Any = None,
+        pipeline_run: Any = None,
+        step_run_id: Any = None,
+        invocation_id: Optional[str] = None,
+        input_overrides: Optional[Mapping[str, Any]] = None,
+        debug: bool = False,
+    ) -> Any:
+        """Run it alone with the inputs that it had in an earlier run; returns what it returns.
+
+        Args:
+            pipeline, pipeline_run, step_run_id: a pipeline's latest run, a run, or the step's.
+            invocation_id: the step's name in the run.
+            input_overrides: input → value instead.
+            debug: has no effect: a step alone runs where it always does.
+
+        Raises:
+            ValueError: it isn't said which, or there is none.
+        """
+        return replay.replay_step(
+            self, pipeline, pipeline_run, step_run_id, invocation_id, input_overrides
+        )
 
     def submit(self, *args: Any, id: Optional[str] = None, **kwargs: Any) -> Any:
         """Begin the step in a dynamic pipeline's body; returns a :class:`StepFuture`.
