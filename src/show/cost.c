@@ -43,8 +43,13 @@ static int find_prices(stk_cost *c, const char *store_path, bool *ret_found, stk
         *ret_found = rc == 0 && has_prices(&c->stack);
     }
     if (!*ret_found) {
-        STK_TRY(stk_stack_find(".", NULL, c->arena, &c->stack, err));
-        *ret_found = has_prices(&c->stack);
+        stk_err why = {0};
+        int rc = stk_stack_find(".", NULL, c->arena, &c->stack, &why);
+        if (rc < 0 && rc != STK_E_UNTRUSTED) {
+            *err = why;
+            return rc;
+        }
+        *ret_found = rc == 0 && has_prices(&c->stack);
     }
     return 0;
 }
