@@ -1,4 +1,5 @@
 /* What runs cost, to the cent: prices, grants and times are given. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ static int set_up(void **state)
     bench *b = calloc(1, sizeof *b);
     (void)snprintf(b->dir, sizeof b->dir, "/tmp/stk-cost-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
+    assert_return_code(chdir(b->dir), errno); /* away from a stoker.yaml above the build */
     (void)snprintf(b->store, sizeof b->store, "%s/.stoker", b->dir);
     *state = b;
     return 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import textwrap
 from pathlib import Path
@@ -135,7 +136,12 @@ def test_stored_once_and_removed(project: Cli) -> None:
 def git(cli: Cli, *words: str) -> str:
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
     done = subprocess.run(
-        ["git", *who, *words], cwd=cli.folder, check=True, stdout=subprocess.PIPE, text=True
+        ["git", *who, *words],
+        cwd=cli.folder,
+        env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     return done.stdout.strip()
 

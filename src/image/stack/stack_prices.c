@@ -38,7 +38,8 @@ static int read_currency(stk_spec_reader *r, const stk_json *node, bool is_of_st
                              "added up; move it to the `prices` beside `stacks`");
     }
     for (const char *c = *ret; *c != '\0'; c++) {
-        if (isspace((unsigned char)*c) || iscntrl((unsigned char)*c) || c - *ret >= CURRENCY_BYTES) {
+        if (isspace((unsigned char)*c) || iscntrl((unsigned char)*c) ||
+            c - *ret >= CURRENCY_BYTES) {
             return stk_spec_fail(r, node, "'currency' is %.40s; it must be a short word, like USD",
                                  *ret);
         }
