@@ -182,6 +182,12 @@ static int draw_screens(void *arg, const stk_cli_frame *frame, stk_buf *out, stk
 
 /* --- keys --- */
 
+/* A host names its runs only; nothing else becomes an argument of `stoker cancel`. */
+static bool is_run(const char *text)
+{
+    return text[0] >= '0' && text[0] <= '9' && text[strspn(text, "0123456789abcdef-")] == '\0';
+}
+
 /* Passes the key on, and waits for what it does. Returns true to end. */
 static bool pass_key(screens *s, int key)
 {
@@ -195,7 +201,7 @@ static bool pass_key(screens *s, int key)
     stk_hosts_wait(h, EACH_MS);
     (void)strcpy(run, seat->cancel);
     seat->cancel[0] = '\0';
-    if (run[0] != '\0') {
+    if ((key == 'y' || key == 'Y') && is_run(run)) {
         cancel_away(s, run);
     }
     return seat->quits;

@@ -230,6 +230,9 @@ static bool put_page(const page *p, stk_buf *out, const char *digest, const char
 {
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
+    if (p->served && !stk_file_exists(path)) {
+        return false;
+    }
     if (p->served) {
         stk_html_put(out,
                      "<iframe sandbox=\"\" title=\"a page of the step\" src=\"raw?digest=%s\">"

@@ -559,10 +559,12 @@ def test_deepspeed(tmp_path: Path) -> None:
     third = [f"script ['--local_rank=0'] {r} 0 2 1 {r} 2" for r in range(2)]
     assert said == sorted(first + second + third)
     devices = DEEPSPEED.replace("cpu=2", "gpu=1").replace('{"num_gpus": 1, ', "{")
-    play(tmp_path, devices, STOKER_ACCEL="sim:2xA100")
+    (other := tmp_path / "devices").mkdir()
+    (other / "script.py").write_text(script)
+    play(other, devices, STOKER_ACCEL="sim:2xA100")
     assert (
         "script ['--local_rank=0', '--lr', '0.1', '--name', 'a b$c'] 1 0 2 1 1 2"
-        in (logs(tmp_path, "train")[0])
+        in (logs(other, "train")[0])
     )
 
 

@@ -44,6 +44,7 @@ def test_what_runs_is_ended(project: Project, cluster: Cluster, words: list[str]
     doc, gate = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
     wait_for(lambda: is_running(project) and has_begun(project), why="no pod")
+    wait_for((gate.parent / "began").exists, why="the step hasn't begun")
     leave(project, engine)
     told = project("cancel", *words)
     assert told.returncode == 0, told.stderr

@@ -350,7 +350,9 @@ def slow(project: Project) -> tuple[Path, Path]:
     gate.mkdir()
     project.cluster.keep.append(str(gate))
     steps = {
-        "train": {"run": f"echo began; until [ -e {gate}/open ]; do sleep 0.05; done; echo ended"},
+        "train": {
+            "run": f"echo began; touch {gate}/began; until [ -e {gate}/open ]; do sleep 0.05; done; echo ended"
+        },
         "after": {"run": "true", "after": ["train"], **HERE},
     }
     return project.document(steps), gate / "open"

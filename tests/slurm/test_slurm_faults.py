@@ -55,7 +55,7 @@ def test_killed_at_any_moment(project: Project, tmp_path: Path) -> None:
         out, err = engine.communicate(timeout=280)
         text = out + err
         over = engine.returncode == 0 or "has succeeded" in text  # before the kill
-        anew = "no runs yet" in text  # it died before it had begun
+        anew = "no runs yet" in text or "no run 'latest'" in text  # it died before it had begun
         if over or not (anew or engine.returncode == -signal.SIGKILL):
             break
         words = ["run", document] if anew else ["resume", "latest"]

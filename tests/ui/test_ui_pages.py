@@ -129,7 +129,7 @@ def test_metrics_of_a_cached_step(cli: Cli, ui: Start) -> None:
 
 def test_cost(cli: Cli, ui: Start) -> None:
     """A column that sorts and filters, where there are prices; it follows a change of the file."""
-    for name, cpus in (("a", 1), ("b", 0.5)):
+    for name, cpus in (("a", 2), ("b", 0.5)):
         assert cli.run({name: {"run": "sleep 0.2", "resources": {"cpu_count": cpus}}}).code == 0
     server = ui()
     assert ">cost<" not in server.get("runs").text
@@ -138,7 +138,8 @@ def test_cost(cli: Cli, ui: Start) -> None:
     less, more = (f"{run['cost']:.2f} EUR" for run in cli.json("runs"))
     page = server.get("runs?sort=-cost").text
     assert 0 < page.index(more) < page.index(less)
-    some = server.get("runs?where=cost%3E0.15").text
+    middle = sum(run["cost"] for run in cli.json("runs")) / 2
+    some = server.get(f"runs?where=cost%3E{middle}").text
     assert more in some and less not in some
     first = cli.json("runs")[1]["run"]
     assert more in server.get(f"run?run={first}").text

@@ -42,9 +42,9 @@ class Record:
         for piece in pieces:
             at = self._index.get(piece)
             if at is None:
-                self._size += len(piece.text)
-                if len(piece.text) > _TEXT_MOST or self._size > _ALL_MOST:
+                if len(piece.text) > _TEXT_MOST or self._size + len(piece.text) > _ALL_MOST:
                     continue
+                self._size += len(piece.text)
                 at = self._index[piece] = len(self._index)
             if at not in found:
                 found.append(at)

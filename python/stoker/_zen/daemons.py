@@ -136,9 +136,11 @@ def _all(line: socket.socket) -> bytes:
 def keep() -> None:
     """Start the keeper, for runs that this program begins."""
     global _keeper
-    if _keeper is not None or in_task():
+    if in_task() or (_keeper is not None and _keeper.poll() is None):
         return
-    place = os.path.join(tempfile.mkdtemp(prefix="stoker-keeper-"), "socket")
+    # the path of a socket has at most 107 bytes
+    above = "/tmp" if len(tempfile.gettempdir()) > 60 else None
+    place = os.path.join(tempfile.mkdtemp(prefix="stoker-keeper-", dir=above), "socket")
     command = [sys.executable, "-m", __name__, place]
     _keeper = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -161,9 +163,12 @@ def main(place: str) -> None:
         waits.register(listener, selectors.EVENT_READ)
         waits.register(sys.stdin, selectors.EVENT_READ)
         while all(key.fileobj is listener for key, _ in waits.select()):
-            with listener.accept()[0] as line:
-                line.settimeout(10)
-                line.sendall(json.dumps(_answer(line)).encode())
+            try:
+                with listener.accept()[0] as line:
+                    line.settimeout(10)
+                    line.sendall(json.dumps(_answer(line)).encode())
+            except OSError:
+                pass  # who asked has ended
     os.remove(place)
     os.rmdir(os.path.dirname(place))
 
@@ -180,7 +185,7 @@ def _answer(line: socket.socket) -> Dict[str, Any]:
     try:
         asked = json.loads(_all(line))
         return _spawn(asked["command"], asked["env"], asked["log"])._asdict()
-    except (OSError, ValueError) as bad:
+    except (OSError, ValueError, KeyError, TypeError) as bad:
         return {"error": str(bad)}
 
 

@@ -26,6 +26,13 @@ _HERE = "127.0.0.1"
 _CLASS = "zenml.integrations.mlflow.services.mlflow_deployment"
 
 
+def _open(asked: Any, timeout: float) -> Any:
+    """Ask a server of this machine, by no proxy."""
+    from urllib.request import ProxyHandler, build_opener
+
+    return build_opener(ProxyHandler({})).open(asked, timeout=timeout)
+
+
 class ServiceConfig:
     """The configuration of a service; names that it doesn't have are left out, as in ZenML."""
 
@@ -146,10 +153,8 @@ class MLFlowDeploymentEndpoint:
 
     def is_active(self) -> bool:
         """Whether it answers."""
-        from urllib.request import urlopen
-
         try:
-            with urlopen(self.healthcheck_url or "", timeout=5) as answer:
+            with _open(self.healthcheck_url or "", timeout=5) as answer:
                 return bool(answer.status == 200)
         except (OSError, ValueError):
             return False
@@ -356,7 +361,7 @@ class MLFlowDeploymentService:
             RuntimeError: it doesn't run, or refuses the request.
         """
         from urllib.error import HTTPError
-        from urllib.request import Request, urlopen
+        from urllib.request import Request
 
         import numpy
 
@@ -369,7 +374,7 @@ class MLFlowDeploymentService:
         data = json.dumps({"instances": rows}).encode()
         asked = Request(url, data, {"Content-Type": "application/json"})
         try:
-            with urlopen(asked) as answer:
+            with _open(asked, timeout=300) as answer:
                 return numpy.array(json.load(answer)["predictions"])
         except HTTPError as bad:
             text = bad.read().decode("utf-8", "replace")[:2000]

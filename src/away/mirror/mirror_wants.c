@@ -136,18 +136,21 @@ stk_mirror_found stk_mirror_want_artifact(stk_mirror *m, const char *digest)
 static int bring_artifact(stk_mirror *m, const char *digest, stk_mirror_found *ret, stk_err *err)
 {
     int64_t size = 0;
-    STK_TRY(stk_share_size(m->share, digest, &size, err));
-    if (size < 0) {
+    int rc = stk_share_size(m->share, digest, &size, err);
+    if (rc == 0 && size < 0) {
         *ret = STK_MIRROR_ABSENT;
         return 0;
     }
-    if (size > STK_MIRROR_ARTIFACT) {
+    if (rc == 0 && size > STK_MIRROR_ARTIFACT) {
         *ret = STK_MIRROR_TOO_LARGE;
         return 0;
     }
-    int rc = stk_share_pull(m->share, m->store, digest, err);
-    if (rc == STK_E_STORE ||
-        rc == STK_E_NOT_FOUND) { /* it isn't what its name says, or just went */
+    if (rc == 0) {
+        rc = stk_share_pull(m->share, m->store, digest, err);
+    }
+    bool is_its_own = err->sys == EACCES || err->sys == EPERM || err->sys == ELOOP;
+    if (rc == STK_E_STORE || rc == STK_E_NOT_FOUND || (rc == STK_E_SYS && is_its_own)) {
+        /* it isn't what its name says, can't be read, or just went: others may be there */
         *ret = STK_MIRROR_ABSENT;
         return 0;
     }
