@@ -183,8 +183,8 @@ static int wait_for_more(void *arg, stk_err *err)
         return 0;
     }
     f->fetch_ms = stk_clock_boot_ms() + FETCH_MS;
-    STK_TRY(stk_mirror_bring(f->mirror, f->run, STK_MIRROR_FILES, run, err));
     STK_TRY(stk_view_refresh(f->read->view, f->read->store, NULL, err));
+    STK_TRY(stk_mirror_bring(f->mirror, f->run, STK_MIRROR_FILES, run, err)); /* of all it tells */
     return follow_new(f, err);
 }
 

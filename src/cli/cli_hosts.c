@@ -36,9 +36,8 @@ static void ask_host(stk_seat *s, uint64_t question, const char *head)
     if (rc == 0) {
         s->quits = stk_json_is_true(stk_json_get(&answer, "quit"));
         s->types = stk_json_is_true(stk_json_get(&answer, "types"));
-        const char *run = stk_json_get_text(&answer, "cancel");
-        if (run != NULL && run[0] != '\0') { /* what nobody has taken yet stays */
-            (void)snprintf(s->cancel, sizeof s->cancel, "%s", run);
+        if (stk_json_get_text(&answer, "cancel") != NULL) { /* what nobody has taken yet stays */
+            (void)snprintf(s->cancel, sizeof s->cancel, "%s", stk_json_get_text(&answer, "cancel"));
         }
         s->heard_ms = stk_clock_mono_ms(&stk_clock_real);
     }

@@ -236,11 +236,11 @@ static int copy_all(const stk_logs *logs, follows *all, bool keep_on, stk_err *e
         if (fflush(stdout) != 0 || over) {
             return 0;
         }
-        if (logs->wait != NULL) {
+        if (logs->wait != NULL) { /* it refreshes the view when the files are here, too */
             STK_TRY(logs->wait(logs->arg, err));
-        } else {
-            (void)nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000l}, NULL);
+            continue;
         }
+        (void)nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000l}, NULL);
         STK_TRY(stk_view_refresh(logs->view, logs->store, NULL, err));
     }
 }

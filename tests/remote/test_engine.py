@@ -489,7 +489,8 @@ def test_gang(project: Project) -> None:
         there = project("logs", "latest", "--stack", "prod")
         assert sorted(there.stdout.splitlines()) == lines, there.stderr
     # a node whose end comes late is added then
-    [mirror] = (project.folder / ".stoker/shared").glob("*/runs/*/train/*/1")
+    cache = project.env.get("XDG_CACHE_HOME") or f"{project.env['HOME']}/.cache"
+    [mirror] = Path(cache).glob(f"stoker/shared/*/runs/{dir.parts[-4]}/train/*/1")
     shutil.rmtree(mirror / "node-1")
     late = sorted(project("logs", "latest", "--stack", "prod").stdout.splitlines())
     assert late == lines
