@@ -244,14 +244,14 @@ def test_snapshots_by_the_command(place: Place) -> None:
     words = ("zenml", "pipeline", "snapshot")
     (place.folder / "package").mkdir()
     (place.folder / "package" / "inner.py").write_text("from program import *\n" + INNER)
-    for source, name in (("program.small", "c"), ("package.inner.deep", "d")):
+    for source, name in (("program.small", "x-small"), ("package.inner.deep", "d")):
         assert place.run(*words, "create", source, "--name", name).returncode == 0
-    assert place.run(*words, "list").stdout.splitlines()[1].split()[1:] == ["c", "small"]
-    assert "started run 'small-" in place.run(*words, "run", "c").stdout
+    assert place.run(*words, "list").stdout.splitlines()[1].split()[1:] == ["x-small", "small"]
+    assert "started run 'small-" in place.run(*words, "run", "x-small").stdout
     assert "started run 'deep-" in place.run(*words, "run", "d").stdout
     place.ran(2)
-    assert place.run(*words, "delete", "c", "--yes").returncode == 0
-    assert place.run(*words, "run", "c").returncode == 1
+    assert place.run(*words, "delete", "x-small", "--yes").returncode == 0
+    assert place.run(*words, "run", "x-small").returncode == 1
 
 
 SLOW = """

@@ -217,7 +217,7 @@ def test_open(cli: Cli, ui: Start, tmp_path: Path) -> None:
 
 
 def test_mistakes(cli: Cli, ui: Start) -> None:
-    done = cli("ui")
+    done = cli("ui", "--store", ".stoker")
     assert done.code != 0 and "store" in done.err
     cli.run({"a": {"run": "true"}})
     first = ui()
