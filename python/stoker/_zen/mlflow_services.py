@@ -414,7 +414,7 @@ class ServiceMaterializer(BaseMaterializer):
     """Keeps which service an output is."""
 
     ASSOCIATED_TYPES = (MLFlowDeploymentService,)
-    ASSOCIATED_ARTIFACT_TYPE: ClassVar[Any] = "ServiceArtifact"
+    ASSOCIATED_ARTIFACT_TYPE = "ServiceArtifact"
 
     def save(self, data: MLFlowDeploymentService) -> None:
         """Write its id."""
