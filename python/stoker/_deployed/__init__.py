@@ -262,6 +262,7 @@ class Started:
                 try:
                     with open(self.facts, encoding="utf-8") as file:
                         found: Dict[str, Any] = json.load(file)
+                    if "raises" not in found:  # else the program tells why, and ends
                         return found
                 except (OSError, ValueError):
                     pass
