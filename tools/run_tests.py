@@ -37,6 +37,7 @@ ALONE = {"crash", "wheel", "backends", "container"}  # folders of tests/ that ru
 # … and that `fast` leaves out, with these:
 FURTHER = ALONE | {"kubernetes", "batch", "slurm", "ssh", "remote", "share"}
 LONGEST = [
+    "compat",
     "slurm",
     "kubernetes",
     "python",

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import subprocess
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,10 +39,18 @@ class Ui:
         self.cookie = f"stoker-ui-{self.port}={self.token}"
 
     def send(self, data: bytes, timeout_s: float = WAIT_S) -> Answer:
-        """What the server says to these bytes, until it closes the connection."""
+        """What the server says to these bytes, until it closes the connection.
+
+        It may close it before it has read them all: the answer is then what came, or none.
+        """
+        answer = b""
         with socket.create_connection(("127.0.0.1", self.port), timeout_s) as s:
-            s.sendall(data)
-            return Answer(b"".join(iter(lambda: s.recv(1 << 16), b"")))
+            with suppress(BrokenPipeError, ConnectionResetError):
+                s.sendall(data)
+            with suppress(ConnectionResetError):
+                while piece := s.recv(1 << 16):
+                    answer += piece
+        return Answer(answer)
 
     def ask(self, method: str, page: str, body: str = "", **headers: str) -> Answer:
         """A request without a token, unless the headers have one; `Host` may be replaced."""
