@@ -299,6 +299,29 @@ def test_kept_folder(project: Project) -> None:
     assert done.returncode == 0 and "of the node" in project.logs(), done.stderr
 
 
+def test_check_of_gpus_and_pilots(project: Project) -> None:
+    """It tries what a step that asks for GPUs would submit, and the pilot if the stack has them."""
+    for options, words in (
+        ({}, ["a job with the stack's", "a job with 1 GPU with"]),
+        ({"gpu": 2, "gpu_type": "a100"}, ["a job with 2 GPUs with"]),
+        ({"pilot": 2}, ["a pilot of 2 CPUs with", "a pilot of 2 CPUs and 2 GPUs with"]),
+        ({"pilot": 2, "pilot_gpus": 1}, ["a pilot of 2 CPUs and 1 GPU with"]),
+    ):
+        project.say(options=options)
+        good = project("stack", "check", "lab")
+        assert good.returncode == 0, good.stdout
+        assert all(f"Slurm would take {word}" in good.stdout for word in words), good.stdout
+    for options, word in (
+        ({"gpu": 100}, "a job with 100 GPUs: "),
+        ({"gpu_type": "h100"}, "a job with 1 GPU: "),
+        ({"pilot": 1000}, "a pilot of 1000 CPUs: "),
+    ):
+        project.say(options=options)
+        bad = project("stack", "check", "lab")
+        assert bad.returncode == 3 and word in bad.stdout + bad.stderr, bad
+    assert not project.cluster.jobs("s-check")
+
+
 def test_check(project: Project) -> None:
     good = project("stack", "check", "lab")
     assert good.returncode == 0 and "main*" in good.stdout and "22" in good.stdout, good.stdout

@@ -207,6 +207,7 @@ def test_odd_path(tmp_path: Path) -> None:
         ({"backend": {"slurm": {"partiton": "x"}}}, {}, ["'partiton'", "'partition'"]),
         ({"backend": {"slurm": {"flags": ["--array=1-3"]}}}, {}, ["--array"]),
         ({"backend": {"slurm": {"flags": ["-p x"]}}}, {}, ["'-p x'"]),
+        ({"backend": {"slurm": {"flags": ["--clusters=b"]}}}, {}, ["'--clusters=b'", "SLURM_CONF"]),
         ({"backend": {"slurm": {"flags": ["--nice=1\n--array=2"]}}}, {}, ["'flags'", "not a list"]),
         ({"backend": {"slurm": {"partition": True}}}, {}, ["'partition'", "not true or false"]),
         ({"backend": {"slurm": {"partition": ["a"]}}}, {}, ["'partition'", "not a list"]),

@@ -33,6 +33,12 @@ static int check_flags(const char *who, const stk_json *value, stk_err *err)
     for (uint32_t i = 0; i < n; i++) {
         const char *text = stk_json_text(&items[i]);
         size_t len = strcspn(text, "= ");
+        if (strncmp(text, "--cluster", strlen("--cluster")) == 0 && strchr("s= ", text[9])) {
+            return stk_err_set(err, STK_E_SPEC,
+                               "%sflags: Stoker doesn't look for jobs of other clusters; let "
+                               "SLURM_CONF name that cluster's slurm.conf instead of '%s'",
+                               who, text);
+        }
         if (strncmp(text, "--", 2) != 0 || len == 2) {
             return stk_err_set(err, STK_E_SPEC,
                                "%sflags: '%s' isn't a long flag of sbatch, such as --nice=100", who,
