@@ -17,6 +17,7 @@ from batch_tools import ROOT, Moto
 from fake_batch import FakeBatch
 from front_tools import cannot
 from stoker_binary import find_binary
+from typed_page import type_page
 
 STOKER = find_binary()
 IMAGE = "127.0.0.1:1/img:1"  # of whose registry nobody hears
@@ -345,3 +346,17 @@ def test_flow(project: Project) -> None:
         for d in definitions
     }
     assert (("MEMORY", "600"), ("VCPU", "2")) in asked
+
+
+def test_page_typed(tmp_path: Path, spaces: FakeBatch, moto: Moto) -> None:
+    """The commands of docs/batch.md, as they stand there."""
+    bucket = f"page-{os.getpid()}"
+    location = {"LocationConstraint": "eu-west-1"}
+    moto.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration=location)
+    (folder := tmp_path / "project").mkdir()
+    store = f"s3://{bucket}/stoker"
+    project = Project(folder, store, spaces, moto.env)
+    values = {"store": store, "default_image": IMAGE}
+    role = moto.role("job-of-the-page")
+    said = type_page("docs/batch.md", __file__, project, values, queue="q", iam_role=role, poll=0.1)
+    assert "typed" in said and "queue" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -143,6 +144,39 @@ def test_pilot_dies(project: Project, tmp_path: Path) -> None:
     project.cluster.ask("scontrol", "update", f"NodeName={job['nodes']}", "State=RESUME")
     ran = lines(tmp_path / "ran")
     assert sorted(set(ran), key=int) == [str(i) for i in range(12)] and len(ran) == 20
+
+
+def test_program_is_told_before_its_pilot(project: Project, tmp_path: Path) -> None:
+    """Slurm's SIGTERM ends a program before the pilot hears of it: that is no failure of the step."""
+    first, go = tmp_path / "first", tmp_path / "go"
+    run = (
+        f"[ -e {first} ] && exit; echo $$ > {first}.new; mv {first}.new {first};"
+        f" until [ -e {go} ]; do sleep 0.1; done; kill -TERM $$"
+    )
+    engine = begin(project, 1, run)
+    wait_for(first.exists, why=project.cluster.jobs)
+    (job,) = pilots(project, "RUNNING")
+    program = Path("/proc", first.read_text().strip())
+    agents = [
+        int(one.parent.name)
+        for one in Path("/proc").glob("[0-9]*/cmdline")
+        if is_agent_of(one.parent, job["id"])
+    ]
+    go.touch()
+    wait_for(lambda: not program.exists())
+    for agent in agents:
+        os.kill(agent, signal.SIGTERM)
+    finish(engine)
+    assert agents and len(pilots(project)) == 2
+
+
+def is_agent_of(process: Path, job: str) -> bool:
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+        has_job = f"SLURM_JOB_ID={job}".encode() in (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return has_job and b"agent" in words[1:2]
 
 
 def test_pilot_reaches_its_time(project: Project, tmp_path: Path) -> None:

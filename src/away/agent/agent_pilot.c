@@ -23,6 +23,7 @@
 
 enum {
     LOOK_MS = 50,   /* between two looks for orders */
+    TERM_MS = 1000, /* from a program's end by SIGTERM to the pilot's own, if that is the cause */
     IDLE_MS = 5000, /* it ends after so long without work */
     NEWS_BYTES = 16 << 20,
     AHEAD = 16 /* attempts that are set up before there is room for them */
@@ -176,11 +177,14 @@ static void read_orders(pilot *p)
     char path[PATH_MAX];
     stk_err err = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    if (mono_ms() >= p->next_look_ms && !stk_agent_was_told(p->a)) {
+    if (mono_ms() < p->next_look_ms) {
+        return;
+    }
+    if (!stk_agent_was_told(p->a)) {
         (void)stk_remote_lines_read(file_of(p, "orders", path), &p->orders_at, arena, take_order, p,
                                     &err);
-        p->next_look_ms = mono_ms() + LOOK_MS;
     }
+    p->next_look_ms = mono_ms() + LOOK_MS;
 }
 
 /* --- pieces --- */
@@ -322,19 +326,39 @@ static void hear_signals(pilot *p)
     }
 }
 
-/* Slurm's signal reaches the programs as well as the pilot, perhaps first: the pilot's end ended
- * them. */
-static void blame_end_of_pilot(pilot *p, stk_outcome *o)
+/* Did SIGTERM that nobody here sent end it? Slurm's reaches the programs as well as the pilot,
+ * perhaps first: then it is the pilot's end that ended them. */
+static bool is_ended_by_term(const stk_outcome *o)
 {
     bool is_by_term = o->signal == SIGTERM || o->exit_status == 128 + SIGTERM;
-    if (o->ok || !is_by_term || o->failure == STK_FAIL_TIMEOUT ||
-        o->failure == STK_FAIL_CANCELLED) {
-        return;
+    return !o->ok && is_by_term && o->failure != STK_FAIL_TIMEOUT &&
+           o->failure != STK_FAIL_CANCELLED;
+}
+
+/* Saves it when it is known whether the pilot is told to end, too. */
+static void settle(pilot *p, piece *one)
+{
+    bool is_told = stk_agent_was_told(p->a);
+    if (is_ended_by_term(&one->a.outcome)) {
+        if (!is_told && mono_ms() < one->ended_ms + TERM_MS) {
+            one->phase = PIECE_ENDED;
+            return;
+        }
+        if (is_told) {
+            one->a.outcome.failure = STK_FAIL_PREEMPTED;
+            (void)snprintf(one->a.outcome.text, sizeof one->a.outcome.text,
+                           "its pilot was told to end");
+        }
     }
-    hear_signals(p);
-    if (stk_agent_was_told(p->a)) {
-        o->failure = STK_FAIL_PREEMPTED;
-        (void)snprintf(o->text, sizeof o->text, "its pilot was told to end");
+    save_piece(p, one);
+}
+
+static void settle_ended(pilot *p)
+{
+    for (piece *one = p->first; one != NULL; one = one->next) {
+        if (one->phase == PIECE_ENDED) {
+            settle(p, one);
+        }
     }
 }
 
@@ -350,12 +374,12 @@ static void take_reports(pilot *p)
             one->pid = (pid_t)r.pid;
         } else if (r.kind == STK_REPORT_ENDED) {
             one->a.outcome = r.outcome;
-            blame_end_of_pilot(p, &one->a.outcome);
-            one->a.ended_ms = one->a.started_ms + mono_ms() - one->began_ms;
+            one->ended_ms = mono_ms();
+            one->a.ended_ms = one->a.started_ms + one->ended_ms - one->began_ms;
             p->used_cpu -= one->cpu_milli;
             p->used_memory -= one->memory_bytes;
             p->next_lease_ms = 0;
-            save_piece(p, one);
+            settle(p, one);
         }
     }
 }
@@ -391,6 +415,7 @@ static void take_turn(pilot *p)
     hear_signals(p);
     read_orders(p);
     take_reports(p);
+    settle_ended(p);
     take_done(p);
     start_ready(p);
     set_up_ahead(p);

@@ -15,6 +15,7 @@ typedef enum {
     PIECE_SETUP,  /* with a worker: claimed, and its needs are fetched */
     PIECE_READY,  /* waits for room */
     PIECE_RUNS,
+    PIECE_ENDED, /* by SIGTERM, perhaps of its pilot's end */
     PIECE_SAVES, /* with a worker */
     PIECE_OVER
 } piece_phase;
@@ -36,7 +37,7 @@ typedef struct piece {
     stk_failure why;
     int64_t grace_ms;
     pid_t pid;
-    int64_t began_ms;
+    int64_t began_ms, ended_ms;
     off_t log_at[2];
 } piece;
 

@@ -13,6 +13,7 @@ What a block is, its language says; a comment at the end of what stands before i
 | `<!-- block: part -->` | a part of a pipeline file, `steps` or settings of a step: planned as such |
 | `<!-- block: in a step: CODE -->` | Python that a step runs, after CODE |
 | `<!-- block: words: REASON -->` | not run: its commands and their options must exist, which `--help` behind them tells |
+| `<!-- block: typed: tests/X.py -->` | run by that test, which has such a place (typed_page.py); here as `words` |
 | `<!-- block: not run: REASON -->` | |
 
 The blocks of a page share one folder, in order. A block without a language is output or a protocol.
@@ -181,6 +182,11 @@ class Shell:
         for line in block.commands:
             check_words(block.where, line)
 
+    def typed(self, block: Block) -> None:
+        test = ROOT / block.mark.partition(":")[2].strip()
+        assert f'"{block.page}"' in test.read_text(), f"{block.where}: {test} doesn't type it"
+        self.words(block)
+
     def nothing(self, block: Block) -> None:
         """Output and protocols: commands in them would be untried."""
         lines = [line for line in block.text.splitlines() if re.match(r"(\$ |stoker [a-z])", line)]
@@ -196,6 +202,7 @@ TRIED: dict[str, Callable[[Shell, Block], None]] = {
     "console": Shell.console,
     "json": Shell.json,
     "words": Shell.words,
+    "typed": Shell.typed,
     "text": Shell.nothing,
     "not run": Shell.nothing,
 }
