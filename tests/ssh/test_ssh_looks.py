@@ -133,10 +133,13 @@ def part_of(text: str, host: str) -> str:
     return re.split(r"^[> ] gpu\d$", text, flags=re.M)[int(host[-1])]
 
 
-def test_keys_on_all_hosts(project: Project, screens: Callable[..., Terminal]) -> None:
+def test_keys_on_all_hosts(
+    project: Project, screens: Callable[..., Terminal], request: pytest.FixtureRequest
+) -> None:
     """The chosen host sorts, filters, shows a step's log and cancels its run; the others stay as they are."""
     steps = {"a": {"run": "echo said by the step; sleep 600", "resources": {"gpu_count": 2}}}
     engine = project.begin("run", project.document(steps), "--with", "lab")
+    request.addfinalizer(engine.kill)
     top = screens("top", "-i", "300ms")
     text = top.until(lambda t: re.search(r"^> gpu1$", t, re.M) and re.search(r" a   ", t))
     host = next(name for name in ("gpu1", "gpu2", "gpu3") if " a   " in part_of(text, name))
@@ -155,8 +158,31 @@ def test_keys_on_all_hosts(project: Project, screens: Callable[..., Terminal]) -
     top.press("q")
     top.until(lambda t: " a   " in t)
     top.press("ky")
-    engine.communicate(timeout=120)
+    top.until(lambda _: engine.poll() is not None, "the end of the run")  # and reads the screen
+    engine.communicate(timeout=PATIENCE_S)
     assert project.show()["status"] == "cancelled"
+    top.press("q")
+    assert top.end() == 0
+
+
+def test_keys_wait_for_a_host_that_stalls(project: Project, lab: Lab, screens: Callable[..., Terminal]) -> None:  # fmt: skip
+    """None is lost, the screen says for whom they wait, and the other hosts go on."""
+    top = screens("top", "-i", "300ms")
+    top.until(lambda t: t.count("use ") == 6)
+    far = [pid for pid, line in lab["gpu1"].processes().items() if "stoker far" in line]
+    assert far
+    for pid in far:
+        os.kill(pid, signal.SIGSTOP)
+    top.press("/abc")
+    top.until("waiting for gpu1, 4 keys")
+    top.until(lambda t: "no answer for" in part_of(t, "gpu1") and "use " in part_of(t, "gpu2"))
+    for pid in far:
+        os.kill(pid, signal.SIGCONT)
+    text = top.until(lambda t: "/abc_" in part_of(t, "gpu1"))
+    assert text.count("/abc_") == 1
+    top.until(lambda t: "waiting for" not in t)
+    top.press("\x1b")
+    top.until(lambda t: "/abc_" not in t)
     top.press("q")
     assert top.end() == 0
 
