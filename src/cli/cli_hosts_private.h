@@ -36,8 +36,7 @@ typedef struct stk_seat {
     bool quits, types;
     bool looks; /* the next question is for a new look at the host, too */
     int keys[HOSTS_KEYS];
-    uint32_t n_keys;  /* not sent yet, of which … */
-    uint32_t n_asked; /* … so many are in `ask` */
+    uint32_t n_keys;  /* not sent yet */
     uint32_t n_sent;  /* sent, but without an answer yet */
     bool said_yes;    /* a key that confirms was among them */
     char cancel[128]; /* the run that this machine is asked to cancel; "": none */
@@ -63,7 +62,7 @@ void stk_hosts_put(stk_hosts *hosts, stk_buf *out);
 void stk_hosts_put_screen(const stk_seat *seat, const stk_style *style, int rows, stk_buf *out);
 /* Why a host has no picture, or NULL if it has one. Needs the lock. */
 const char *stk_hosts_say_away(const stk_seat *seat, char *buf, size_t size);
-/* What is asked of a host: `ask` without its last brace, to be ended. Needs the lock. */
+/* What is asked of a host: `ask` without its last brace. Needs the lock. */
 void stk_hosts_begin_ask(stk_seat *seat, const char *op, int columns, int rows);
 /* Asks the host; stk_hosts_wait waits for the answers of all, or of one. Both need the lock. */
 void stk_hosts_end_ask(stk_seat *seat);

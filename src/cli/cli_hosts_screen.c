@@ -72,12 +72,6 @@ static void cancel_away(screens *s, const char *run)
     }
 }
 
-/* A host names its runs only; nothing else becomes an argument of `stoker cancel`. */
-static bool is_run(const char *text)
-{
-    return text[0] >= '0' && text[0] <= '9' && text[strspn(text, "0123456789abcdef-")] == '\0';
-}
-
 /* What keys have done meanwhile: a run to cancel here, after a yes. Returns true to end. */
 static bool hear_hosts(screens *s)
 {
@@ -85,7 +79,7 @@ static bool hear_hosts(screens *s)
     for (uint32_t i = 0; i < s->hosts->n; i++) {
         stk_seat *seat = &s->hosts->seats[i];
         ends = ends || seat->quits;
-        if (seat->said_yes && is_run(seat->cancel)) {
+        if (seat->said_yes && seat->cancel[0] != '\0') {
             cancel_away(s, seat->cancel);
         }
         seat->said_yes = seat->said_yes && seat->n_keys + seat->n_sent > 0;
@@ -208,6 +202,12 @@ static bool pass_key(screens *s, int key)
     return hear_hosts(s);
 }
 
+/* It may do so once it has got the keys that wait for it. */
+static bool takes_text(const stk_seat *seat)
+{
+    return seat->types || seat->n_keys + seat->n_sent > 0;
+}
+
 static bool press_screens(void *arg, int key)
 {
     screens *s = arg;
@@ -217,7 +217,7 @@ static bool press_screens(void *arg, int key)
     (void)pthread_mutex_lock(&h->lock);
     if (key == STK_KEY_LEFT || key == STK_KEY_RIGHT) {
         s->chosen = (s->chosen + h->n + (key == STK_KEY_RIGHT) - (key == STK_KEY_LEFT)) % h->n;
-    } else if (key == 'z' && !h->seats[s->chosen].types) {
+    } else if (key == 'z' && !takes_text(&h->seats[s->chosen])) {
         s->is_alone = !s->is_alone;
         s->frame.rows = 0; /* all are asked again */
     } else {

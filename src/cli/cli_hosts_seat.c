@@ -1,6 +1,6 @@
 /* One host that is asked: its thread, its questions, and the keys that wait for it. */
 #include <errno.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -8,7 +8,12 @@
 #include "cli/cli_hosts_private.h"
 #include "cli/cli_read.h"
 #include "sys/clock.h"
-#include "sys/file.h"
+
+/* A host names its runs only; nothing else becomes an argument of `stoker cancel`. */
+static bool is_run(const char *text)
+{
+    return text[0] >= '0' && text[0] <= '9' && text[strspn(text, "0123456789abcdef-")] == '\0';
+}
 
 /* Asks for one picture. Takes the lock only to put the answer down. */
 static void ask_host(stk_seat *s, uint64_t question, const char *head)
@@ -35,8 +40,9 @@ static void ask_host(stk_seat *s, uint64_t question, const char *head)
     } else {
         s->quits = s->quits || stk_json_is_true(stk_json_get(&answer, "quit"));
         s->types = stk_json_is_true(stk_json_get(&answer, "types"));
-        if (stk_json_get_text(&answer, "cancel") != NULL) { /* what nobody has taken yet stays */
-            (void)snprintf(s->cancel, sizeof s->cancel, "%s", stk_json_get_text(&answer, "cancel"));
+        const char *cancel = stk_text_or(stk_json_get_text(&answer, "cancel"), "");
+        if (is_run(cancel)) { /* what nobody has taken yet stays */
+            (void)snprintf(s->cancel, sizeof s->cancel, "%s", cancel);
         }
         s->heard_ms = stk_clock_mono_ms(&stk_clock_real);
     }
@@ -45,25 +51,43 @@ static void ask_host(stk_seat *s, uint64_t question, const char *head)
     stk_arena_free(arena);
 }
 
+bool stk_hosts_is_yes(int key)
+{
+    return key == 'y' || key == 'Y';
+}
+
+/* Adds the keys to the question. The answer names one run to cancel, so a yes is the last one. */
+static void take_keys(stk_seat *s, stk_buf *head)
+{
+    bool ends = false;
+    stk_json_open(head, "keys", '[');
+    for (s->n_sent = 0; s->n_sent < s->n_keys && !ends; s->n_sent++) {
+        stk_json_put_int(head, NULL, s->keys[s->n_sent]);
+        ends = stk_hosts_is_yes(s->keys[s->n_sent]);
+    }
+    stk_json_close(head, ']');
+    s->n_keys -= s->n_sent;
+    memmove(s->keys, s->keys + s->n_sent, s->n_keys * sizeof *s->keys);
+    s->looks = false;
+}
+
 void *stk_hosts_serve(void *arg)
 {
     stk_seat *s = arg;
     stk_hosts *all = s->all;
     (void)pthread_mutex_lock(&all->lock);
     while (!all->has_ended) {
-        if (s->answered == s->wanted) {
+        if (s->answered == s->wanted && s->n_keys == 0) {
             (void)pthread_cond_wait(&all->changed, &all->lock);
             continue;
         }
         uint64_t question = s->wanted;
-        STK_TEXT_AUTO head = strdup(stk_text_or(s->ask.data, "{}"));
-        s->looks = false;
-        s->n_sent = s->n_asked;
-        s->n_keys -= s->n_asked;
-        memmove(s->keys, s->keys + s->n_asked, s->n_keys * sizeof *s->keys);
-        s->n_asked = 0;
+        STK_BUF_AUTO head = STK_BUF_INIT(1 << 16);
+        stk_buf_add(&head, s->ask.data, s->ask.len);
+        take_keys(s, &head);
+        stk_json_close(&head, '}');
         (void)pthread_mutex_unlock(&all->lock);
-        ask_host(s, question, stk_text_or(head, "{}"));
+        ask_host(s, question, stk_text_or(head.data, "{}"));
         (void)pthread_mutex_lock(&all->lock);
     }
     (void)pthread_mutex_unlock(&all->lock);
@@ -86,14 +110,8 @@ void stk_hosts_begin_ask(stk_seat *s, const char *op, int columns, int rows)
 
 void stk_hosts_end_ask(stk_seat *s)
 {
-    stk_json_close(&s->ask, '}');
     s->wanted++;
     (void)pthread_cond_broadcast(&s->all->changed);
-}
-
-bool stk_hosts_is_yes(int key)
-{
-    return key == 'y' || key == 'Y';
 }
 
 void stk_hosts_ask_screen(stk_seat *s, const stk_screen_ask *ask)
@@ -105,13 +123,6 @@ void stk_hosts_ask_screen(stk_seat *s, const stk_screen_ask *ask)
     stk_hosts_begin_ask(s, "screen", ask->columns, ask->rows);
     stk_json_put_bool(&s->ask, "processes", ask->processes);
     stk_json_put_bool(&s->ask, "look", s->looks);
-    stk_json_open(&s->ask, "keys", '[');
-    bool ends = false; /* an answer names one run to cancel, so a yes is the last key */
-    for (s->n_asked = 0; s->n_asked < s->n_keys && !ends; s->n_asked++) {
-        stk_json_put_int(&s->ask, NULL, s->keys[s->n_asked]);
-        ends = stk_hosts_is_yes(s->keys[s->n_asked]);
-    }
-    stk_json_close(&s->ask, ']');
     stk_hosts_end_ask(s);
 }
 

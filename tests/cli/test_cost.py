@@ -86,7 +86,7 @@ from stoker import pipeline, step
 
 @step
 def a() -> int:
-    time.sleep(0.3)
+    time.sleep(0.3)  # sleeps: it is what the step costs
     return 1
 
 @pipeline
@@ -102,7 +102,9 @@ if __name__ == "__main__":
 def test_the_engine_dies(cli: Cli, point: str) -> None:
     """A result that resume takes costs the time that it took; an end that nobody saw isn't known."""
     cli.write("stoker.yaml", "prices: {cpu_hour: 3600}\n")
-    cli.write("prog.py", PROGRAM.replace("@step", "@step(settings={'resources': {'cpu_count': 1}})"))
+    cli.write(
+        "prog.py", PROGRAM.replace("@step", "@step(settings={'resources': {'cpu_count': 1}})")
+    )
     killed = cli("run", "-q", "--python", PYTHON, "prog.py", STOKER_FAILPOINTS=f"{point}:1:kill")
     assert killed.code != 0
     (run,) = cli.json("runs")
