@@ -15,98 +15,6 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-/* Asks for one picture. Takes the lock only to put the answer down. */
-static void ask_host(stk_seat *s, uint64_t question, const char *head)
-{
-    stk_arena *arena = stk_arena_new(0);
-    stk_buf text = STK_BUF_INIT(STK_LINK_BODY_MAX);
-    stk_err why = {0};
-    stk_json answer;
-    const stk_link_ask ask = {
-        .head = head, .cancel_fd = s->all->cancel_fd, .timeout_ms = ANSWER_MS};
-    int rc = stk_err_if_null(arena, &why);
-    if (rc == 0) {
-        rc = stk_link_call(s->link, &ask, arena, &answer, &text, &why);
-    }
-    (void)pthread_mutex_lock(&s->all->lock);
-    stk_buf_done(&s->text);
-    s->text = text;
-    s->why = why;
-    s->answered = question;
-    if (rc == 0) {
-        s->quits = stk_json_is_true(stk_json_get(&answer, "quit"));
-        s->types = stk_json_is_true(stk_json_get(&answer, "types"));
-        if (stk_json_get_text(&answer, "cancel") != NULL) { /* what nobody has taken yet stays */
-            (void)snprintf(s->cancel, sizeof s->cancel, "%s", stk_json_get_text(&answer, "cancel"));
-        }
-        s->heard_ms = stk_clock_mono_ms(&stk_clock_real);
-    }
-    (void)pthread_cond_broadcast(&s->all->changed);
-    (void)pthread_mutex_unlock(&s->all->lock);
-    stk_arena_free(arena);
-}
-
-static void *serve_seat(void *arg)
-{
-    stk_seat *s = arg;
-    stk_hosts *all = s->all;
-    (void)pthread_mutex_lock(&all->lock);
-    while (!all->has_ended) {
-        if (s->answered == s->wanted) {
-            (void)pthread_cond_wait(&all->changed, &all->lock);
-            continue;
-        }
-        uint64_t question = s->wanted;
-        STK_TEXT_AUTO head = strdup(stk_text_or(s->ask.data, "{}"));
-        (void)pthread_mutex_unlock(&all->lock);
-        ask_host(s, question, stk_text_or(head, "{}"));
-        (void)pthread_mutex_lock(&all->lock);
-    }
-    (void)pthread_mutex_unlock(&all->lock);
-    return NULL;
-}
-
-/* --- a picture --- */
-
-void stk_hosts_begin_ask(stk_seat *s, const char *op, int columns, int rows)
-{
-    const stk_style style = stk_cli_style(stdout);
-    stk_buf_clear(&s->ask);
-    stk_json_open(&s->ask, NULL, '{');
-    stk_json_put_text(&s->ask, "op", op);
-    stk_json_put_bool(&s->ask, "colour", style.colour);
-    stk_json_put_bool(&s->ask, "utf8", style.utf8);
-    stk_json_put_whole(&s->ask, "columns", columns);
-    stk_json_put_whole(&s->ask, "rows", rows);
-}
-
-void stk_hosts_end_ask(stk_seat *s)
-{
-    stk_json_close(&s->ask, '}');
-    s->wanted++;
-    (void)pthread_cond_broadcast(&s->all->changed);
-}
-
-/* A host that is away holds up no picture. */
-static bool have_all_answered(const stk_hosts *h)
-{
-    for (uint32_t i = 0; i < h->n; i++) {
-        const stk_seat *s = &h->seats[i];
-        if (s->answered != s->wanted && s->why.code == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-void stk_hosts_wait(stk_hosts *h, int64_t patience_ms)
-{
-    const struct timespec until = stk_clock_after(patience_ms);
-    while (!have_all_answered(h) &&
-           pthread_cond_timedwait(&h->changed, &h->lock, &until) != ETIMEDOUT) {
-    }
-}
-
 /* Asks all hosts, and waits for their answers. */
 static void ask_all_hosts(stk_hosts *h, int rows)
 {
@@ -128,7 +36,7 @@ static void ask_all_hosts(stk_hosts *h, int rows)
         stk_json_put_text(&s->ask, "topology", h->look->topology);
         stk_hosts_end_ask(s);
     }
-    stk_hosts_wait(h, patience_ms);
+    stk_hosts_wait(h, NULL, patience_ms);
 }
 
 static int draw_hosts(void *arg, const stk_cli_frame *frame, stk_buf *out, stk_err *err)
@@ -181,7 +89,7 @@ static int start_threads(stk_hosts *h, stk_err *err)
         return stk_err_sys(err, STK_E_SYS, errno, "threads for the hosts");
     }
     for (uint32_t i = 0; i < h->n; i++) {
-        int failed = pthread_create(&h->seats[i].thread, NULL, serve_seat, &h->seats[i]);
+        int failed = pthread_create(&h->seats[i].thread, NULL, stk_hosts_serve, &h->seats[i]);
         if (failed != 0) {
             return stk_err_sys(err, STK_E_SYS, failed, "threads for the hosts");
         }

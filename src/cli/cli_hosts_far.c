@@ -92,8 +92,9 @@ static void cancel_asked(stk_top_screen *screen, stk_buf *ret)
 
 static int draw_screen(const stk_json *ask, stk_buf *ret, stk_buf *out, stk_err *err)
 {
-    bool processes = stk_json_is_true(stk_json_get(ask, "processes")), is_done = false;
-    int key = (int)stk_json_get_whole(ask, "key", -1);
+    bool processes = stk_json_is_true(stk_json_get(ask, "processes")), is_done = false,
+         quits = false;
+    const stk_json *keys = stk_json_get(ask, "keys");
     const stk_style style = style_of(ask);
     char said[300];
     STK_TRY(open_top(err));
@@ -105,13 +106,15 @@ static int draw_screen(const stk_json *ask, stk_buf *ret, stk_buf *out, stk_err 
     if (stk_json_is_true(stk_json_get(ask, "look"))) {
         STK_TRY(stk_top_look(top, err));
     }
-    if (key >= 0) {
+    for (uint32_t i = 0; i < stk_json_n_items(keys) && !quits; i++) {
+        int key = (int)stk_json_whole(stk_json_item(keys, i), -1);
         stk_top_act act = stk_top_screen_key(screen, key);
-        stk_json_put_bool(ret, "quit", act == STK_TOP_QUIT);
+        quits = act == STK_TOP_QUIT;
         if (act == STK_TOP_CANCEL) {
             cancel_asked(screen, ret);
         }
     }
+    stk_json_put_bool(ret, "quit", quits);
     if (stk_cli_cancelling_hear(&cancelling, said, sizeof said, &is_done)) {
         stk_top_screen_say(screen, said, !is_done);
     }

@@ -96,3 +96,22 @@ void stk_hosts_put(stk_hosts *h, stk_buf *out)
         stk_buf_char(out, '\n');
     }
 }
+
+void stk_hosts_put_screen(const stk_seat *seat, const stk_style *style, int rows, stk_buf *out)
+{
+    char buf[64];
+    const char *away = stk_hosts_say_away(seat, buf, sizeof buf);
+    const char *at = stk_text_or(seat->text.data, "");
+    seat->all->has_heard = seat->all->has_heard || away == NULL;
+    if (away != NULL) {
+        stk_buf_text(out, "  ");
+        stk_text_fit(out, away, style->columns - 2, false, style->utf8);
+        at = "";
+    }
+    for (int row = 0; row < rows; row++) {
+        size_t n = strcspn(at, "\n");
+        stk_buf_add(out, at, n);
+        stk_buf_char(out, '\n');
+        at += n + (at[n] == '\n');
+    }
+}

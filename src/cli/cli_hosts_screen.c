@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/param.h>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_cancelling.h"
 #include "cli/cli_hosts_private.h"
@@ -53,11 +52,11 @@ static int rows_of_host(const screens *s)
 /* `key` below 0: none, but a new look at the host. */
 static void ask_screen(const screens *s, stk_seat *seat, int key)
 {
-    stk_hosts_begin_ask(seat, "screen", s->frame.columns, rows_of_host(s));
-    stk_json_put_bool(&seat->ask, "processes", s->processes);
-    stk_json_put_bool(&seat->ask, "look", key < 0);
-    stk_json_put_int(&seat->ask, "key", key);
-    stk_hosts_end_ask(seat);
+    stk_hosts_ask_screen(seat, &(stk_screen_ask){.columns = s->frame.columns,
+                                                 .rows = rows_of_host(s),
+                                                 .processes = s->processes,
+                                                 .looks = key < 0,
+                                                 .key = key});
 }
 
 /* A run whose engine isn't on the host: one of our store, else of the share. */
@@ -71,6 +70,22 @@ static void cancel_away(screens *s, const char *run)
     } else {
         say(s, text, false);
     }
+}
+
+/* What keys have done meanwhile: a run to cancel here, after a yes. Returns true to end. */
+static bool hear_hosts(screens *s)
+{
+    bool ends = false;
+    for (uint32_t i = 0; i < s->hosts->n; i++) {
+        stk_seat *seat = &s->hosts->seats[i];
+        ends = ends || seat->quits;
+        if (seat->said_yes && seat->cancel[0] != '\0') {
+            cancel_away(s, seat->cancel);
+        }
+        seat->said_yes = seat->said_yes && seat->n_keys + seat->n_sent > 0;
+        seat->cancel[0] = '\0';
+    }
+    return ends;
 }
 
 /* --- drawing --- */
@@ -104,26 +119,6 @@ static void put_name(const screens *s, uint32_t i, const stk_style *style, stk_b
     stk_buf_char(out, '\n');
 }
 
-/* The host's picture in exactly `rows` lines. */
-static void put_screen(const stk_seat *seat, const stk_style *style, int rows, stk_buf *out)
-{
-    char buf[64];
-    const char *away = stk_hosts_say_away(seat, buf, sizeof buf);
-    const char *at = stk_text_or(seat->text.data, "");
-    seat->all->has_heard = seat->all->has_heard || away == NULL;
-    if (away != NULL) {
-        stk_buf_text(out, "  ");
-        stk_text_fit(out, away, style->columns - 2, false, style->utf8);
-        at = "";
-    }
-    for (int row = 0; row < rows; row++) {
-        size_t n = strcspn(at, "\n");
-        stk_buf_add(out, at, n);
-        stk_buf_char(out, '\n');
-        at += n + (at[n] == '\n');
-    }
-}
-
 static void put_last_line(const screens *s, const stk_style *style, stk_buf *out)
 {
     STK_BUF_AUTO line = STK_BUF_INIT(4096);
@@ -133,7 +128,12 @@ static void put_last_line(const screens *s, const stk_style *style, stk_buf *out
     (void)snprintf(text, sizeof text, "left, right: another host  z %s  other keys go to %s",
                    sizes[s->is_alone], s->hosts->seats[s->chosen].name);
     const char *said = text;
-    if (s->said[0] != '\0' && stk_clock_mono_ms(&stk_clock_real) - s->said_ms < SAID_MS) {
+    const stk_seat *seat = &s->hosts->seats[s->chosen];
+    if (seat->n_keys + seat->n_sent > 0) {
+        (void)snprintf(text, sizeof text, "waiting for %s, %u keys", seat->name,
+                       seat->n_keys + seat->n_sent);
+        ink = STK_INK_PLAIN;
+    } else if (s->said[0] != '\0' && stk_clock_mono_ms(&stk_clock_real) - s->said_ms < SAID_MS) {
         said = s->said;
         ink = s->is_bad ? STK_INK_BAD : STK_INK_GOOD;
     }
@@ -160,16 +160,17 @@ static int draw_screens(void *arg, const stk_cli_frame *frame, stk_buf *out, stk
         for (uint32_t i = 0; i < h->n; i++) {
             ask_screen(s, &h->seats[i], -1);
         }
-        stk_hosts_wait(h, EACH_MS);
+        stk_hosts_wait(h, NULL, EACH_MS);
     }
+    bool ends = hear_hosts(s);
     if (is_alone(s)) {
         put_names(s, &style, out);
-        put_screen(&h->seats[s->chosen], &style, rows_of_host(s), out);
+        stk_hosts_put_screen(&h->seats[s->chosen], &style, rows_of_host(s), out);
     }
     int used = is_alone(s) ? frame->rows - 1 : 0;
     for (uint32_t i = 0; i < h->n && !is_alone(s); i++) {
         put_name(s, i, &style, out);
-        put_screen(&h->seats[i], &style, rows_of_host(s), out);
+        stk_hosts_put_screen(&h->seats[i], &style, rows_of_host(s), out);
         used += rows_of_host(s) + 1;
     }
     for (; used < frame->rows - 1; used++) {
@@ -177,34 +178,34 @@ static int draw_screens(void *arg, const stk_cli_frame *frame, stk_buf *out, stk
     }
     put_last_line(s, &style, out);
     (void)pthread_mutex_unlock(&h->lock);
-    return 0;
+    return ends;
 }
 
 /* --- keys --- */
 
-/* A host names its runs only; nothing else becomes an argument of `stoker cancel`. */
-static bool is_run(const char *text)
-{
-    return text[0] >= '0' && text[0] <= '9' && text[strspn(text, "0123456789abcdef-")] == '\0';
-}
-
-/* Passes the key on, and waits for what it does. Returns true to end. */
+/* Passes the key on, and waits for what it does unless others wait already. Returns true to end. */
 static bool pass_key(screens *s, int key)
 {
     stk_hosts *h = s->hosts;
     stk_seat *seat = &h->seats[s->chosen];
-    char buf[64], run[sizeof seat->cancel];
-    if (stk_hosts_say_away(seat, buf, sizeof buf) != NULL) {
-        return key == 'q' || key == 'Q' || key == 4;
+    char buf[64];
+    bool is_away = stk_hosts_say_away(seat, buf, sizeof buf) != NULL;
+    if (is_away && (key == 'q' || key == 'Q' || key == 4)) {
+        return true;
     }
+    if (is_away && !seat->is_late) { /* it has no screen for a key */
+        return false;
+    }
+    seat->said_yes = seat->said_yes || stk_hosts_is_yes(key);
     ask_screen(s, seat, key);
-    stk_hosts_wait(h, EACH_MS);
-    (void)strcpy(run, seat->cancel);
-    seat->cancel[0] = '\0';
-    if ((key == 'y' || key == 'Y') && is_run(run)) {
-        cancel_away(s, run);
-    }
-    return seat->quits;
+    stk_hosts_wait(h, seat, EACH_MS);
+    return hear_hosts(s);
+}
+
+/* It may do so once it has got the keys that wait for it. */
+static bool takes_text(const stk_seat *seat)
+{
+    return seat->types || seat->n_keys + seat->n_sent > 0;
 }
 
 static bool press_screens(void *arg, int key)
@@ -216,7 +217,7 @@ static bool press_screens(void *arg, int key)
     (void)pthread_mutex_lock(&h->lock);
     if (key == STK_KEY_LEFT || key == STK_KEY_RIGHT) {
         s->chosen = (s->chosen + h->n + (key == STK_KEY_RIGHT) - (key == STK_KEY_LEFT)) % h->n;
-    } else if (key == 'z' && !h->seats[s->chosen].types) {
+    } else if (key == 'z' && !takes_text(&h->seats[s->chosen])) {
         s->is_alone = !s->is_alone;
         s->frame.rows = 0; /* all are asked again */
     } else {

@@ -35,7 +35,10 @@ static int draw_once(const stk_cli_picture *p, stk_cli_frame *frame, stk_err *er
     if (frame->is_screen) {
         read_size(frame);
     }
-    STK_TRY(p->draw(p->arg, frame, &picture, err));
+    int rc = p->draw(p->arg, frame, &picture, err);
+    if (rc != 0) {
+        return rc;
+    }
     STK_TRY(stk_buf_check(&picture, err));
     if (frame->is_screen) {
         stk_cli_screen_put(&picture, frame->rows);
@@ -69,8 +72,12 @@ static int pause_or_end(const stk_cli_picture *p, stk_cli_frame *frame, int64_t 
         if (stk_cli_screen_has_ended() || pass_keys(p, keys, n)) {
             return 1;
         }
+        int rc = 0;
         if (frame->is_screen && stk_clock_mono_ms(&stk_clock_real) < until_ms) {
-            STK_TRY(draw_once(p, frame, err));
+            rc = draw_once(p, frame, err);
+        }
+        if (rc != 0) {
+            return rc;
         }
     }
     return stk_cli_screen_has_ended();

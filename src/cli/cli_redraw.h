@@ -12,8 +12,8 @@ typedef struct stk_cli_frame {
 } stk_cli_frame;
 
 typedef struct stk_cli_picture {
-    /* Appends the whole picture; on a screen, its last line has no end. < 0 ends the loop with its
-     * error. */
+    /* Appends the whole picture; on a screen, its last line has no end. 1 ends the loop, < 0 with
+     * its error. */
     int (*draw)(void *arg, const stk_cli_frame *frame, stk_buf *out, stk_err *err);
     /* A key (a byte, or STK_KEY_* of show/top/top.h). Returns true to end. NULL: q ends. */
     bool (*key)(void *arg, int key);

@@ -322,19 +322,17 @@ int stk_compare_make(const stk_compare_ask *ask, stk_compare **ret, stk_err *err
     return 0;
 }
 
-bool stk_compare_tells(const stk_compare *c, uint32_t i_source, uint32_t k)
+bool stk_compare_tells(const stk_compare *c, uint32_t i_source, uint32_t k, const char **ret_as)
 {
     const char *const *own = c->sources[i_source].texts;
-    if (own[0] == NULL || own[k] == NULL || strcmp(own[0], own[k]) == 0) {
-        return false;
-    }
-    for (uint32_t i = 0; i < i_source; i++) {
+    *ret_as = NULL;
+    for (uint32_t i = 0; i < i_source && *ret_as == NULL; i++) {
         const char *const *other = c->sources[i].texts;
         if (stk_text_same(own[0], other[0]) && stk_text_same(own[k], other[k])) {
-            return false;
+            *ret_as = c->sources[i].name;
         }
     }
-    return true;
+    return own[0] != NULL && own[k] != NULL && strcmp(own[0], own[k]) != 0;
 }
 
 void stk_compare_free(stk_compare *c)

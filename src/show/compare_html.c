@@ -360,13 +360,18 @@ static int put_diffs(const sheet_of_runs *s)
     for (uint32_t i = 0; i < c->n_sources; i++) {
         const char *const *texts = c->sources[i].texts;
         for (uint32_t k = 1; k < MIN(c->ask->n, DIFFS); k++) {
-            if (!stk_compare_tells(c, i, k)) {
+            const char *as = NULL;
+            if (!stk_compare_tells(c, i, k, &as)) {
                 continue;
             }
             stk_html_put(&diffs,
-                         "<p class=\"curve-name\">%s <span class=\"dim\">%s to %s</span></p><pre "
-                         "class=\"diff\">",
-                         c->sources[i].name, c->ask->runs[0].row->id, c->ask->runs[k].row->id);
+                         "<p class=\"curve-name\">%s <span class=\"dim\">%s to %s%s%s</span></p>",
+                         c->sources[i].name, c->ask->runs[0].row->id, c->ask->runs[k].row->id,
+                         stk_text_when(as != NULL, ": as of "), stk_text_or(as, ""));
+            if (as != NULL) {
+                continue;
+            }
+            stk_buf_text(&diffs, "<pre class=\"diff\">");
             STK_TRY(stk_lines_diff(texts[0], texts[k], put_source_line, &diffs, s->err));
             stk_buf_text(&diffs, "</pre>\n");
         }

@@ -84,9 +84,9 @@ int stk_compare_set(stk_compare *c, stk_compare_part_id part, const char *name, 
                     const char *text, const char *json);
 int stk_compare_set_number(stk_compare *c, stk_compare_part_id part, const char *name,
                            uint32_t i_run, double number, const char *text);
-/* Whether what run `k` changed in a source of run 0 is to be shown: it differs, and no earlier
- * source has the same texts, as of a step that is called twice. */
-bool stk_compare_tells(const stk_compare *c, uint32_t i_source, uint32_t k);
+/* Whether run `k` changed a source of run 0. *ret_as: the first source with the same texts, as of a
+ * step that is called twice; NULL: none before it. */
+bool stk_compare_tells(const stk_compare *c, uint32_t i_source, uint32_t k, const char **ret_as);
 const stk_compare_row *stk_compare_metric(const stk_compare *c); /* best_row, or NULL */
 /* Rows to show of a part. */
 uint32_t stk_compare_n_shown(const stk_compare *c, const stk_compare_part *part);

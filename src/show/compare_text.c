@@ -177,13 +177,21 @@ static int put_sources(const text_table *t, stk_err *err)
     for (uint32_t i = 0; i < c->n_sources; i++) {
         const char *const *texts = c->sources[i].texts;
         for (uint32_t k = 1; k < MIN(c->ask->n, DIFFED); k++) {
-            if (!stk_compare_tells(c, i, k)) {
+            const char *as = NULL;
+            if (!stk_compare_tells(c, i, k, &as)) {
                 continue;
             }
             stk_text_ink(t->out, t->style, STK_INK_BOLD, "Code of ");
             stk_text_safe(t->out, c->sources[i].name, "");
-            stk_buf_printf(t->out, ", %s to %s\n", c->ask->runs[0].row->id,
-                           c->ask->runs[k].row->id);
+            stk_buf_printf(t->out, ", %s to %s", c->ask->runs[0].row->id, c->ask->runs[k].row->id);
+            if (as != NULL) {
+                stk_buf_text(t->out, ": as of ");
+                stk_text_safe(t->out, as, "");
+            }
+            stk_buf_char(t->out, '\n');
+            if (as != NULL) {
+                continue;
+            }
             STK_TRY(stk_lines_diff(texts[0], texts[k], put_diff_line, &d, err));
         }
     }

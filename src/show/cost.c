@@ -18,11 +18,17 @@ struct stk_cost {
 
 /* --- the prices --- */
 
+/* A currency alone prices nothing. */
+static bool prices_any(const stk_prices *p)
+{
+    return p->n_devices > 0 || p->gpu_hour >= 0 || p->cpu_hour >= 0 || p->memory_gb_hour >= 0;
+}
+
 static bool has_prices(const stk_stack *stack)
 {
-    bool found = stack->file_prices.json != NULL;
+    bool found = prices_any(&stack->file_prices);
     for (uint32_t i = 0; i < stack->n_all && !found; i++) {
-        found = stack->all[i].prices.json != NULL;
+        found = prices_any(&stack->all[i].prices);
     }
     return found;
 }
@@ -174,6 +180,11 @@ static double device_hour(const stk_prices *prices, const stk_json *granted)
     return hour;
 }
 
+double stk_cost_nodes(const stk_json *start)
+{
+    return MAX(stk_json_get_number(start, "nodes", 1), 1);
+}
+
 static double own_or(double own, double of_file)
 {
     if (own >= 0) {
@@ -182,7 +193,12 @@ static double own_or(double own, double of_file)
     return MAX(of_file, 0);
 }
 
-/* Devices as the machine that ran it reports them; CPUs and memory as the engine granted them. */
+/* What the machine that ran it reports at the end, else what the engine granted at the start. */
+static double granted_number(const stk_json *start, const stk_json *end, const char *name)
+{
+    return MAX(stk_json_get_number(end, name, stk_json_get_number(start, name, 0)), 0);
+}
+
 stk_cost_rate stk_cost_of_grant(const stk_cost *c, const char *stack, const stk_json *start,
                                 const stk_json *end)
 {
@@ -206,10 +222,12 @@ stk_cost_rate stk_cost_of_grant(const stk_cost *c, const char *stack, const stk_
         }
         rate.devices += hour;
     }
-    double cpus = stk_json_get_number(start, "cpu_count", 0);
-    double memory = stk_json_get_number(start, "memory_bytes", 0);
-    rate.all = rate.devices + MAX(cpus, 0) * own_or(own->cpu_hour, of_file->cpu_hour) +
-               MAX(memory, 0) / GB * own_or(own->memory_gb_hour, of_file->memory_gb_hour);
+    double n = stk_cost_nodes(start);
+    rate.devices *= n;
+    rate.all = rate.devices + n * granted_number(start, end, "cpu_count") *
+                                  own_or(own->cpu_hour, of_file->cpu_hour);
+    rate.all += n * granted_number(start, end, "memory_bytes") / GB *
+                own_or(own->memory_gb_hour, of_file->memory_gb_hour);
     return rate;
 }
 
@@ -218,38 +236,59 @@ stk_cost_rate stk_cost_of_grant(const stk_cost *c, const char *stack, const stk_
 typedef struct sum {
     const stk_cost *cost;
     const char *stack;
-    int64_t end_ms; /* of what has no end */
-    double amount;  /* -1: unknown */
+    bool is_live;
+    int64_t now_ms;
+    double amount; /* -1: unknown */
 } sum;
 
-/* Each node of a gang on other machines was granted the same. */
-static double nodes_of(const stk_view_task *task, const stk_json *granted)
+/* Whether the step, or the stack for it, asks for devices. */
+static bool asks_devices(const sum *s, const stk_view_task *task, const stk_json *start)
 {
-    if (stk_json_get_text(granted, "stack") == NULL) {
-        return 1;
-    }
-    if (task->ranks > 0) {
-        return task->ranks;
-    }
-    return task->step == NULL ? 1 : (double)MAX(task->step->settings->gang.nodes, 1);
+    const stk_resources *own = &task->step->settings->resources;
+    const stk_stack *at = stack_of_grant(s->cost, s->stack, start);
+    return stk_spec_n_devices(own) > 0 ||
+           (!stk_spec_asks_none(own) && at != NULL && at->defaults != NULL &&
+            at->defaults->base.gpu_count > 0);
 }
 
-static void add_attempt(sum *s, const stk_view_task *task, const stk_view_attempt *attempt)
+/* The time that an attempt ran; -1: unknown. */
+static double seconds_of(const sum *s, const stk_view_attempt *attempt, bool is_last, double wall_s)
+{
+    int64_t end_ms = attempt->ended_ms;
+    if (wall_s >= 0) {
+        return wall_s;
+    }
+    if (attempt->end_data == NULL) {
+        end_ms = s->now_ms;
+        if (!is_last || !s->is_live) { /* an engine that is gone saw no end */
+            return -1;
+        }
+    }
+    return attempt->waits != NULL ? 0 : (double)MAX(end_ms - attempt->started_ms, 0) / 1000;
+}
+
+static void add_attempt(sum *s, const stk_view_task *task, const stk_view_attempt *attempt,
+                        bool is_last)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     const stk_json *start = stk_json_get(stk_json_read(scratch, attempt->start_data), "granted");
     const stk_json *end = stk_json_read(scratch, attempt->end_data);
-    int64_t end_ms = attempt->ended_ms > 0 ? attempt->ended_ms : s->end_ms;
-    double seconds = stk_json_get_number(stk_json_get(end, "used"), "wall_s", -1);
-    if (seconds < 0) {
-        seconds = (double)MAX(end_ms - attempt->started_ms, 0) / 1000;
+    const stk_json *got = stk_json_get(end, "granted");
+    bool is_known = stk_json_get_text(start, "stack") == NULL || stk_json_get(got, "devices");
+    stk_cost_rate rate = stk_cost_of_grant(s->cost, s->stack, start, got);
+    double wall_s = -1;
+    if (is_known) { /* without a report from there, its engine only knows when it was gone */
+        wall_s = stk_json_get_number(stk_json_get(end, "used"), "wall_s", -1);
     }
-    stk_cost_rate rate = stk_cost_of_grant(s->cost, s->stack, start, stk_json_get(end, "granted"));
-    if (rate.all < 0) {
+    double seconds = seconds_of(s, attempt, is_last, wall_s);
+    if (seconds != 0 && !is_known && asks_devices(s, task, start)) {
+        rate.all = -1;
+    }
+    if (rate.all < 0 || (rate.all > 0 && seconds < 0)) {
         s->amount = -1;
         return;
     }
-    s->amount += rate.all * nodes_of(task, start) * seconds / HOUR_S;
+    s->amount += rate.all * MAX(seconds, 0) / HOUR_S;
 }
 
 static void add_task_cost(sum *s, const stk_view_task *task)
@@ -258,23 +297,13 @@ static void add_task_cost(sum *s, const stk_view_task *task)
                                    .ended_ms = task->ended_ms,
                                    .start_data = task->start_data,
                                    .end_data = task->end_data,
+                                   .waits = task->waits,
                                    .before = task->earlier};
     for (const stk_view_attempt *a = &last; a != NULL && s->amount >= 0; a = a->before) {
-        if (a->started_ms > 0 && (a != &last || task->waits == NULL)) {
-            add_attempt(s, task, a);
+        if (a->started_ms > 0) {
+            add_attempt(s, task, a, a == &last);
         }
     }
-}
-
-/* When an engine that is gone last reported anything. */
-static int64_t last_report(const stk_view *view)
-{
-    int64_t last_ms = 0;
-    for (uint32_t i = 0; i < stk_view_n_tasks(view); i++) {
-        const stk_view_task *task = stk_view_get_task(view, i);
-        last_ms = MAX(last_ms, MAX(task->started_ms, task->ended_ms));
-    }
-    return last_ms;
 }
 
 double stk_cost_of_run(const stk_cost *c, const stk_view *view, int64_t now_ms)
@@ -286,10 +315,8 @@ double stk_cost_of_run(const stk_cost *c, const stk_view *view, int64_t now_ms)
     }
     sum s = {.cost = c,
              .stack = stk_json_get_text(stk_json_read(arena, run->host), "stack"),
-             .end_ms = now_ms};
-    if (!stk_view_is_live(view)) {
-        s.end_ms = last_report(view);
-    }
+             .is_live = stk_view_is_live(view),
+             .now_ms = now_ms};
     for (uint32_t i = 0; i < stk_view_n_tasks(view) && s.amount >= 0; i++) {
         add_task_cost(&s, stk_view_get_task(view, i));
     }

@@ -1,7 +1,8 @@
 /* cost: what runs cost, by the prices of stoker.yaml. Each attempt of each task costs what it was
  * granted (devices, CPUs, memory) for the time that it ran; a result from the cache costs nothing.
  * A share of a device, and a slice, cost their part of its memory. What `prices` doesn't name isn't
- * counted, but a device without a price makes the cost unknown: no price is guessed. */
+ * counted, but a device without a price makes the cost unknown: no price is guessed. So do devices
+ * elsewhere until their machine reports them, and an attempt whose end no engine saw. */
 #ifndef STK_SHOW_COST_H
 #define STK_SHOW_COST_H
 
@@ -23,7 +24,7 @@ static inline void stk_cost_free_auto(stk_cost **owned)
 bool stk_cost_same(const stk_cost *a, const stk_cost *b); /* the same prices; NULL: none */
 const char *stk_cost_currency(const stk_cost *cost);      /* "USD"; "" if none is said */
 
-/* What a grant costs an hour; -1: unknown. */
+/* What a grant costs an hour, on all of its nodes; -1: unknown. */
 typedef struct stk_cost_rate {
     double all, devices;
 } stk_cost_rate;
@@ -32,6 +33,8 @@ typedef struct stk_cost_rate {
  * it has none. `stack`: the run's, or NULL. */
 stk_cost_rate stk_cost_of_grant(const stk_cost *cost, const char *stack, const stk_json *start,
                                 const stk_json *end);
+/* How many nodes were granted the same. */
+double stk_cost_nodes(const stk_json *start);
 /* Of all attempts so far; -1: unknown, as without prices (NULL) and for simulated devices. `now_ms`
  * is the end of attempts that still run. */
 double stk_cost_of_run(const stk_cost *cost, const stk_view *view, int64_t now_ms);

@@ -1,5 +1,6 @@
 /* What runs cost, to the cent: prices, grants and times are given. */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "base/testing.h"
 #include "show/cost.h"
+#include "show/hours.h"
 #include "show/runs.h"
 #include "show/show_testing.h"
 #include "sys/file.h"
@@ -27,7 +29,7 @@ static const char prices[] = "prices:\n"
                              "    prices: {gpu_hour: 1, cpu_hour: 0}\n";
 
 typedef struct bench {
-    char dir[64], store[80];
+    char dir[64], store[80], from[PATH_MAX];
     stk_cost *cost;
     stk_err err;
 } bench;
@@ -37,6 +39,7 @@ static int set_up(void **state)
     bench *b = calloc(1, sizeof *b);
     (void)snprintf(b->dir, sizeof b->dir, "/tmp/stk-cost-XXXXXX");
     assert_non_null(mkdtemp(b->dir));
+    assert_non_null(getcwd(b->from, sizeof b->from));
     assert_return_code(chdir(b->dir), errno); /* away from a stoker.yaml above the build */
     (void)snprintf(b->store, sizeof b->store, "%s/.stoker", b->dir);
     *state = b;
@@ -47,6 +50,7 @@ static int tear_down(void **state)
 {
     bench *b = *state;
     stk_cost_free(b->cost);
+    assert_return_code(chdir(b->from), errno);
     (void)stk_file_remove_tree(b->dir, NULL);
     free(b);
     return 0;
@@ -123,8 +127,12 @@ static void test_grants(void **state)
         /* another stack: its own prices, the file's for the rest, devices as reported at the end */
         {"\"stack\":\"lab\",\"cpu_count\":8,\"memory_bytes\":10000000000,\"devices\":[]",
          "{\"granted\":{\"devices\":[" H100 "}]}}", "", 1 + 0.1},
-        {"\"stack\":\"lab\",\"devices\":[]", "{\"granted\":{\"devices\":[" H100 "}]}}",
-         ",\"gang\":{\"ranks\":1,\"nodes\":2}", 2},
+        {"\"stack\":\"lab\",\"nodes\":2,\"memory_bytes\":10000000000,\"devices\":[]",
+         "{\"granted\":{\"devices\":[" H100 "}]}}", "", 2 * (1 + 0.1)},
+        /* CPUs and memory as the machine that ran it reports them */
+        {"\"stack\":\"local\",\"cpu_count\":1,\"devices\":[]",
+         "{\"granted\":{\"cpu_count\":4,\"memory_bytes\":20000000000,\"devices\":[]}}", "",
+         0.4 + 0.2},
     };
     assert_int_equal(open_prices(b, prices), 0);
     assert_string_equal(stk_cost_currency(b->cost), "USD");
@@ -155,6 +163,108 @@ static void test_attempts(void **state)
     stk_case_done(&c);
 }
 
+#define ON_LAB "\"stack\":\"lab\",\"memory_bytes\":100000000000,\"devices\":[]"
+#define GPUS ",\"resources\":{\"gpu_count\":1}"
+#define WAITS "{\"waits\":\"the queue is full\"}"
+
+/* What went elsewhere: devices without a report have no cost, what only waited has none to pay. */
+static void test_elsewhere(void **state)
+{
+    bench *b = *state;
+    static const struct {
+        const char *step, *waits, *end; /* of an attempt of one hour; NULL: it runs */
+        double cost;
+    } cases[] = {
+        {"", NULL, NULL, 1},
+        {GPUS, NULL, NULL, -1},
+        {GPUS, NULL, "{}", -1}, /* cancelled */
+        {GPUS, NULL, "{\"used\":{\"wall_s\":0},\"granted\":{\"checkpoints\":{\"n\":0}}}", -1},
+        {"", NULL, "{\"used\":{\"wall_s\":0},\"granted\":{\"checkpoints\":{\"n\":0}}}", 1},
+        {GPUS, NULL, "{\"used\":{\"wall_s\":1800},\"granted\":{\"devices\":[" H100 "}]}}",
+         0.5 + 0.5},
+        {GPUS, WAITS, NULL, 0},
+        {GPUS, WAITS, "{}", 0},
+        {GPUS, WAITS, "{\"used\":{\"wall_s\":0}}", 0},
+        {"", WAITS, "{\"used\":{\"wall_s\":1800},\"granted\":{\"devices\":[]}}", 0.5},
+    };
+    assert_int_equal(open_prices(b, prices), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        stk_show_case c;
+        char step[256];
+        (void)snprintf(step, sizeof step, "\"a\":{\"run\":\"true\"%s}", cases[i].step);
+        begin(&c, step, "{}");
+        start(&c, 1, 0, ON_LAB);
+        if (cases[i].waits != NULL) {
+            stk_case_feed(&c, STK_EV_NOTE, 0, 1, 1, cases[i].waits);
+        }
+        if (cases[i].end != NULL) {
+            stk_case_feed(&c, STK_EV_TASK_FAILED, 0, 1, HOUR, cases[i].end);
+        }
+        assert_cost(stk_cost_of_run(b->cost, c.view, stk_case_ms(HOUR)), cases[i].cost);
+        if (cases[i].end != NULL) { /* the same as an earlier attempt */
+            start(&c, 2, HOUR, "\"devices\":[]");
+            assert_cost(stk_cost_of_run(b->cost, c.view, stk_case_ms(HOUR)), cases[i].cost);
+        }
+        stk_case_done(&c);
+    }
+}
+
+/* When an attempt ended that no engine saw ending isn't known. Without a price that doesn't
+ * matter. */
+static void test_without_an_end(void **state)
+{
+    bench *b = *state;
+    static const char *const granted[] = {"\"devices\":[" H100 "}]", "\"devices\":[]"};
+    assert_int_equal(open_prices(b, prices), 0);
+    for (int i = 0; i < 2; i++) {
+        stk_show_case c;
+        begin(&c, "\"a\":{\"run\":\"true\"}", "{}");
+        start(&c, 1, 0, granted[i]);
+        assert_cost(stk_cost_of_run(b->cost, c.view, stk_case_ms(HOUR)), i == 0 ? 4 : 0);
+        stk_case_feed(&c, STK_EV_RUN_ENDED, UINT32_MAX, 0, HOUR, "{\"status\":\"interrupted\"}");
+        assert_cost(stk_cost_of_run(b->cost, c.view, stk_case_ms(HOUR)), i - 1);
+        stk_case_feed(&c, STK_EV_RUN_STARTED, UINT32_MAX, 0, 2 * HOUR, "{\"resumed\":true}");
+        start(&c, 2, 2 * HOUR, "\"devices\":[]");
+        assert_cost(stk_cost_of_run(b->cost, c.view, stk_case_ms(3 * HOUR)), i - 1);
+        stk_case_done(&c);
+    }
+}
+
+/* The hours of devices are those of all nodes; how busy they were is known of the first one. */
+static void test_hours_of_nodes(void **state)
+{
+    bench *b = *state;
+    static const char spec[] = "{\"stoker\":1,\"name\":\"p\",\"steps\":{\"a\":{\"run\":\"true\"}}}";
+    static const char end[] = "{\"used\":{\"wall_s\":3600,\"gpu_held_s\":3600,\"gpu_busy_s\":900},"
+                              "\"granted\":{\"stack\":\"lab\",\"devices\":[" H100 "}]}}";
+    stk_event_row rows[] = {
+        {.kind = STK_EV_RUN_CREATED, .task = UINT32_MAX, .data = "{\"pipeline\":\"p\"}"},
+        {.kind = STK_EV_TASK_STARTED,
+         .attempt = 1,
+         .data = "{\"granted\":{\"stack\":\"lab\",\"nodes\":3,\"devices\":[]}}"},
+        {.time_ms = HOUR, .kind = STK_EV_TASK_SUCCEEDED, .attempt = 1, .data = end}};
+    stk_commit commit = {.events = rows, .n_events = 3};
+    STK_HOURS_AUTO hours = NULL;
+    stk_store *store = NULL;
+    char id[40];
+    int lock = -1;
+    assert_int_equal(open_prices(b, prices), 0);
+    assert_int_equal(stk_store_open(b->store, STK_STORE_CREATE, &store, &b->err), 0);
+    assert_int_equal(
+        stk_store_new_run(store, NULL, "p", spec, sizeof spec - 1, 0, id, &lock, &b->err), 0);
+    assert_int_equal(stk_store_commit(store, id, &commit, &b->err), 0);
+    assert_int_equal(stk_hours_new(0, &hours, &b->err), 0);
+    assert_int_equal(stk_hours_add(hours, store, b->cost, &b->err), 0);
+    const stk_hours_sum all = stk_hours_total(hours);
+    assert_cost(all.held_s, 3 * 3600);
+    assert_cost(all.known_s, 3600);
+    assert_cost(all.busy_s, 900);
+    assert_cost(all.cost, 3);
+    assert_cost(all.wasted_cost, 0.75);
+    (void)close(lock);
+    stk_store_close(store);
+}
+
 static void test_prices(void **state)
 {
     bench *b = *state;
@@ -176,8 +286,11 @@ static void test_prices(void **state)
             fail_msg("'%s' isn't in: %s", wrong[i].part, all);
         }
     }
-    assert_int_equal(open_prices(b, "stacks: {}\n"), 0);
-    assert_null(b->cost);
+    static const char *const none[] = {"stacks: {}\n", "prices: {currency: USD}\n", "prices: {}\n"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_int_equal(open_prices(b, none[i]), 0);
+        assert_null(b->cost);
+    }
     assert_int_equal(open_prices(b, "prices: {gpu_hour: 0}\n"), 0);
     assert_string_equal(stk_cost_currency(b->cost), "");
     assert_cost(hour_of(b, "\"devices\":[" H100 "}]", "{}", "\"a\":{\"run\":\"true\"}"), 0);
@@ -193,8 +306,9 @@ static void test_prices(void **state)
 
 static void test_text(void **state)
 {
-    char text[32];
+    char text[32], here[PATH_MAX];
     (void)state;
+    assert_non_null(getcwd(here, sizeof here)); /* a folder that tests have removed has no path */
     assert_string_equal(stk_cost_text(12.345, "USD", text, sizeof text), "12.35 USD");
     assert_string_equal(stk_cost_text(0.00123, "", text, sizeof text), "0.0012");
     assert_string_equal(stk_cost_text(0, "EUR", text, sizeof text), "0.00 EUR");
@@ -224,6 +338,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_grants, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_attempts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_elsewhere, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_without_an_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_hours_of_nodes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_prices, set_up, tear_down),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_chosen),

@@ -39,8 +39,9 @@ typedef struct hours_reader {
     struct started {
         int64_t ms;
         const char *model;
-        double hour; /* of its devices; -1: no price */
-    } * started;     /* by task */
+        double nodes; /* that were granted the same */
+        double hour;  /* of all their devices; below 0: no price */
+    } * started;      /* by task */
     uint32_t n_started;
     bool is_simulated;
     int rc;
@@ -135,8 +136,9 @@ static int add_days(stk_hours *hours, int64_t from_ms, int64_t to_ms, const stk_
 
 /* --- events --- */
 
-/* Other machines report their devices at the end only. */
-static void read_grant(const hours_reader *r, const stk_json *granted, struct started *ret)
+/* Other machines report their devices at the end only, for one of `nodes`. */
+static void read_grant(const hours_reader *r, const stk_json *granted, double nodes,
+                       struct started *ret)
 {
     const stk_json *first = stk_json_item(stk_json_get(granted, "devices"), 0);
     if (first == NULL) {
@@ -145,7 +147,7 @@ static void read_grant(const hours_reader *r, const stk_json *granted, struct st
     const char *model = stk_text_or(stk_json_get_text(first, "model"), "unknown device");
     ret->model = stk_arena_dup(r->hours->arena, model);
     if (r->cost != NULL) {
-        ret->hour = stk_cost_of_grant(r->cost, r->stack, granted, NULL).devices;
+        ret->hour = stk_cost_of_grant(r->cost, r->stack, granted, NULL).devices * nodes;
     }
 }
 
@@ -162,8 +164,9 @@ static int note_start(hours_reader *r, const stk_event_row *row)
     }
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     struct started *start = &r->started[row->task];
-    *start = (struct started){.ms = row->time_ms, .hour = -1};
-    read_grant(r, stk_json_get(stk_json_read(scratch, row->data), "granted"), start);
+    const stk_json *granted = stk_json_get(stk_json_read(scratch, row->data), "granted");
+    *start = (struct started){.ms = row->time_ms, .nodes = stk_cost_nodes(granted), .hour = -1};
+    read_grant(r, granted, 1, start);
     return 0;
 }
 
@@ -174,9 +177,7 @@ static void add_price(const struct started *start, double wall_s, stk_hours_sum 
         return;
     }
     more->cost = start->hour * wall_s / 3600;
-    if (more->known_s > 0) {
-        more->wasted_cost = more->cost * (1 - more->busy_s / more->known_s);
-    }
+    more->wasted_cost = more->cost * (more->known_s - more->busy_s) / more->held_s;
 }
 
 static int add_end(hours_reader *r, const stk_event_row *row)
@@ -196,7 +197,9 @@ static int add_end(hours_reader *r, const stk_event_row *row)
     more.has_energy = energy >= 0;
     more.energy_j = MAX(energy, 0);
     struct started *start = &r->started[row->task];
-    read_grant(r, stk_json_get(end, "granted"), start);
+    double nodes = MAX(start->nodes, 1);
+    more.held_s *= nodes;
+    read_grant(r, stk_json_get(end, "granted"), nodes, start);
     add_price(start, stk_json_get_number(used, "wall_s", -1), &more);
     add_sum(&r->hours->total, &more, 1);
     STK_TRY(add_days(r->hours, start->ms > 0 ? start->ms : row->time_ms, row->time_ms, &more));

@@ -88,6 +88,7 @@ def test_line_by_line(project: Cli) -> None:
     assert "  -    print('one')\n  +    print('two')\n" in text
     assert "Code of module util" in text and "  +    return x * x + 1\n" in text
     assert text.count("+    print('two')") == 1 and "Code of show" not in text
+    assert f"Code of train_2, {first} to {second}: as of train\n" in text, text
     sources = {
         one["name"]: one["texts"]
         for one in json.loads(project("diff", first, second, "--json").out)["sources"]
@@ -95,6 +96,7 @@ def test_line_by_line(project: Cli) -> None:
     assert sources["show"][0] == sources["show"][1]
     page = Path(project("diff", first, second, "--html", "page.html").out.strip())
     assert '<span class="add">+RATE = 2</span>' in page.read_text(encoding="utf-8")
+    assert f"{first} to {second}: as of train</span>" in page.read_text(encoding="utf-8")
 
 
 def test_shown(project: Cli) -> None:

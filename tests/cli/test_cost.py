@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_tools import Cli, wait_for
+from cli_tools import PYTHON, Cli, wait_for
 from pages import browser
 
 MODEL = "NVIDIA H100 80GB HBM3"
@@ -78,6 +78,43 @@ def test_live(cli: Cli) -> None:
     wait_for(lambda: cli.json("runs")[0]["cost"] > first + 0.1)
     assert cli("cancel", "latest").code == 0
     run.wait()
+
+
+PROGRAM = """
+import time
+from stoker import pipeline, step
+
+@step
+def a() -> int:
+    time.sleep(0.3)  # sleeps: it is what the step costs
+    return 1
+
+@pipeline
+def p():
+    a()
+
+if __name__ == "__main__":
+    p()
+"""
+
+
+@pytest.mark.parametrize("point", ["exec.settle.before", "exec.launch.before"])
+def test_the_engine_dies(cli: Cli, point: str) -> None:
+    """A result that resume takes costs the time that it took; an end that nobody saw isn't known."""
+    cli.write("stoker.yaml", "prices: {cpu_hour: 3600}\n")
+    cli.write(
+        "prog.py", PROGRAM.replace("@step", "@step(settings={'resources': {'cpu_count': 1}})")
+    )
+    killed = cli("run", "-q", "--python", PYTHON, "prog.py", STOKER_FAILPOINTS=f"{point}:1:kill")
+    assert killed.code != 0
+    (run,) = cli.json("runs")
+    assert run["status"] == "interrupted" and run.get("cost") is None
+    assert cli("resume", "latest").code == 0
+    (run,) = cli.json("runs")
+    if point == "exec.settle.before":
+        assert run["cost"] == pytest.approx(wall(cli, run["run"], "a")) and run["cost"] > 0.3
+    else:
+        assert run["status"] == "succeeded" and run.get("cost") is None
 
 
 def test_across(priced: Cli) -> None:

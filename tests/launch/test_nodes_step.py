@@ -108,9 +108,9 @@ def test_the_end_of_the_leader_is_everybodys(two: Nodes, tmp_path: Path, number:
 
 
 def backends(
-    nodes: Nodes, folder: Path, code: str, kind: str = "command", restarts: int = 0
+    nodes: Nodes, folder: Path, code: str, kind: str = "command", restarts: int = 0, n: int = 2
 ) -> list[Any]:
-    """The job's program on each node, with folders of their own, nothing shared."""
+    """The job's program on each node, with folders of their own, nothing shared; `n` 1: with one."""
     task = {
         **{"stoker": 1, "run": "20260101-000000-test", "pipeline": "p", "step": "a", "task": 0},
         **{"attempt": 1, "kind": kind, "command": [], "granted": {}},
@@ -121,14 +121,15 @@ def backends(
     }
     launchers = []
     for k in (0, 1):
-        (folder / str(k)).mkdir()
-        (folder / f"{k}/task.json").write_text(json.dumps(task))
+        here = folder / str(k % n)
+        here.mkdir(exist_ok=True)
+        (here / "task.json").write_text(json.dumps(task))
         variables = {
             "STOKER_GANG_NODE": str(k),
             "STOKER_GANG_RDZV": f"{nodes.address(0)}:29401",
             "STOKER_GANG_KEY": nodes.mark,
         }
-        words = ("launch", "--gang", folder / f"{k}/task.json", *shell(code))
+        words = ("launch", "--gang", here / "task.json", *shell(code))
         launchers.append(nodes.start(k, binary(), *words, **variables))
     return ends(launchers)
 
@@ -322,3 +323,17 @@ def test_a_failure_of_an_earlier_start_is_not_told(two: Nodes, tmp_path: Path) -
     backends(two, tmp_path, code, "python", restarts=1)
     error = json.loads((tmp_path / "0/result.json").read_text())["error"]
     assert "once" not in json.dumps(error) and "SIGKILL" in error["message"], error
+
+
+def test_a_long_report_in_a_shared_folder_is_kept(two: Nodes, tmp_path: Path) -> None:
+    """It is longer than what nodes tell each other."""
+    said = '{"status":"failed","error":{"class":"exception","type":"ValueError","message":"long"}}'
+    code = (
+        "[ $RANK = 3 ] || exec sleep 3000;"
+        f" {{ echo '{said}'; head -c 2000000 /dev/zero | tr '\\0' ' '; }} >$STOKER_RANK_DIR/result.json;"
+        " exit 1"
+    )
+    backends(two, tmp_path, code, "python", n=1)
+    assert (tmp_path / "0/rank-3/result.json").stat().st_size > 2_000_000
+    error = json.loads((tmp_path / "0/result.json").read_text())["error"]
+    assert error["class"] == "exception" and "long" in error["message"], error

@@ -14,6 +14,7 @@ from ssh_hosts import Lab
 from ssh_project import Project
 from stoker_binary import find_binary
 from terminal import Terminal
+from waiting import wait_for
 
 PATIENCE_S = 60  # far above the 20 s after which a host counts as away
 
@@ -102,6 +103,36 @@ def test_who_has_a_device(project: Project, lab: Lab) -> None:
     assert "run theirs step train (user ben" in text[text.index("gpu3") :]
 
 
+def test_what_devices_cost(project: Project, lab: Lab) -> None:
+    """Unknown until the hosts report them, then those of both nodes; a cancelled task's stay unknown."""
+    project.say(prices={"gpu_hour": 3600})
+    shared = lab.shared
+    step = {
+        "run": f"touch {shared}/begun; until [ -e {shared}/go ]; do sleep 0.1; done",
+        "gang": {"nodes": 2, "ranks": 1},
+        "resources": {"gpu_count": 2},
+    }
+    run = project.begin("run", project.document({"a": step}), "--with", "lab")
+    wait_for((shared / "begun").exists)
+    assert "cost" not in json.loads(project("runs", "--json").stdout)[0]
+    (shared / "go").touch()
+    assert run.communicate(timeout=120) and run.returncode == 0
+    seconds = project.show()["steps"]["a"]["used"]["wall_s"]
+    cost = json.loads(project("runs", "--json").stdout)[0]["cost"]
+    assert seconds > 0 and cost == pytest.approx(2 * 2 * seconds)
+    total = json.loads(project("devices", ".", "--json").stdout)["total"]
+    assert total["held_s"] == pytest.approx(2 * 2 * seconds) and total["cost"] == pytest.approx(
+        cost
+    )
+    for name in ("begun", "go"):
+        (shared / name).unlink()
+    run = project.begin("run", project.document({"a": step}), "--with", "lab", "--no-cache")
+    wait_for((shared / "begun").exists)
+    assert project("cancel", "latest").returncode == 0
+    run.communicate(timeout=120)
+    assert "cost" not in json.loads(project("runs", "--json").stdout)[0]
+
+
 def test_misuse(project: Project) -> None:
     for words in (["--prometheus"], ["--simulate", "8xH100"], ["--clear", "GPU-1"]):
         done = project("gpus", "--stack", "lab", *words)
@@ -133,10 +164,13 @@ def part_of(text: str, host: str) -> str:
     return re.split(r"^[> ] gpu\d$", text, flags=re.M)[int(host[-1])]
 
 
-def test_keys_on_all_hosts(project: Project, screens: Callable[..., Terminal]) -> None:
+def test_keys_on_all_hosts(
+    project: Project, screens: Callable[..., Terminal], request: pytest.FixtureRequest
+) -> None:
     """The chosen host sorts, filters, shows a step's log and cancels its run; the others stay as they are."""
     steps = {"a": {"run": "echo said by the step; sleep 600", "resources": {"gpu_count": 2}}}
     engine = project.begin("run", project.document(steps), "--with", "lab")
+    request.addfinalizer(engine.kill)
     top = screens("top", "-i", "300ms")
     text = top.until(lambda t: re.search(r"^> gpu1$", t, re.M) and re.search(r" a   ", t))
     host = next(name for name in ("gpu1", "gpu2", "gpu3") if " a   " in part_of(text, name))
@@ -155,8 +189,31 @@ def test_keys_on_all_hosts(project: Project, screens: Callable[..., Terminal]) -
     top.press("q")
     top.until(lambda t: " a   " in t)
     top.press("ky")
-    engine.communicate(timeout=120)
+    top.until(lambda _: engine.poll() is not None, "the end of the run")  # and reads the screen
+    engine.communicate(timeout=PATIENCE_S)
     assert project.show()["status"] == "cancelled"
+    top.press("q")
+    assert top.end() == 0
+
+
+def test_keys_wait_for_a_host_that_stalls(project: Project, lab: Lab, screens: Callable[..., Terminal]) -> None:  # fmt: skip
+    """None is lost, the screen says for whom they wait, and the other hosts go on. A `z` is text."""
+    top = screens("top", "-i", "300ms")
+    top.until(lambda t: t.count("use ") == 6)
+    far = [pid for pid, line in lab["gpu1"].processes().items() if "stoker far" in line]
+    assert far
+    for pid in far:
+        os.kill(pid, signal.SIGSTOP)
+    top.press("/yaz")
+    top.until("waiting for gpu1, 4 keys")
+    top.until(lambda t: "no answer for" in part_of(t, "gpu1") and "use " in part_of(t, "gpu2"))
+    for pid in far:
+        os.kill(pid, signal.SIGCONT)
+    text = top.until(lambda t: "/yaz_" in part_of(t, "gpu1"))
+    assert text.count("/yaz_") == 1
+    top.until(lambda t: "waiting for" not in t)
+    top.press("\x1b")
+    top.until(lambda t: "/yaz_" not in t)
     top.press("q")
     assert top.end() == 0
 

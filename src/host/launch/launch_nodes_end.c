@@ -26,7 +26,7 @@ static bool all_left_well(const stk_gang *g)
     return true;
 }
 
-/* Adds the failing rank's own report: a Python step's result.json. */
+/* Adds the failing rank's own report, a Python step's result.json, unless it is too long. */
 static void put_account(const stk_gang *g, uint32_t rank, stk_buf *out)
 {
     char path[PATH_MAX];
@@ -36,6 +36,7 @@ static void put_account(const stk_gang *g, uint32_t rank, stk_buf *out)
         return;
     }
     (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir, rank);
+    stk_json_put_bool(out, "has_account", stk_file_exists(path));
     if (stk_file_read_untrusted(path, 1 << 20, &text, &len, NULL) == 0) {
         stk_json_put_text(out, "account", text);
     }
@@ -65,9 +66,10 @@ static void send_done(stk_gang *g)
 }
 
 /* Stores the report here, in case the node doesn't share the attempt's folder; without one, none of
- * an earlier start is left. */
-static void keep_account(const stk_gang *g, int64_t rank, const char *text)
+ * an earlier start is left. One that was too long to be sent is here if the folder is shared. */
+static void keep_account(const stk_gang *g, int64_t rank, const stk_json *m)
 {
+    const char *text = stk_launch_talk_text(m, "account");
     char path[PATH_MAX];
     if (g->config->dir == NULL || !g->config->is_python) {
         return;
@@ -76,9 +78,9 @@ static void keep_account(const stk_gang *g, int64_t rank, const char *text)
     (void)mkdir(path, 0755);
     size_t n = strlen(path);
     (void)snprintf(path + n, sizeof path - n, "/result.json");
-    if (text[0] == '\0') {
+    if (!stk_json_is_true(stk_json_get(m, "has_account"))) {
         (void)unlink(path);
-    } else {
+    } else if (text[0] != '\0') {
         (void)stk_file_write_atomic(path, text, strlen(text), 0644, NULL);
     }
 }
@@ -113,7 +115,7 @@ void stk_launch_nodes_on_done(stk_gang *g, uint32_t i, const stk_json *m)
         (void)snprintf(r->why, sizeof r->why, "%s", stk_launch_talk_text(m, "why"));
         (void)snprintf(r->tail, sizeof r->tail, "%s", stk_launch_talk_text(m, "tail"));
         r->n_tail = strlen(r->tail);
-        keep_account(g, rank, stk_launch_talk_text(m, "account"));
+        keep_account(g, rank, m);
     }
     stk_launch_line_ended(g);
 }

@@ -262,6 +262,7 @@ static void check_job(fixture *f, const stk_job *job)
     const stk_json *granted = stk_json_get(doc, "granted");
     assert_string_equal(stk_json_get_text(granted, "backend"), "kubernetes");
     assert_string_equal(stk_json_get_text(granted, "stack"), "prod");
+    assert_int_equal(stk_json_get_whole(granted, "nodes", 1), 2);
     assert_int_equal(stk_json_n_items(stk_json_get(granted, "devices")), 0);
     assert_int_equal(stk_json_get_whole(stk_json_get(doc, "gang"), "ranks", 0), 8);
 }

@@ -220,6 +220,7 @@ static int keep_attempt(stk_view *view, stk_view_task *task, stk_err *err)
                               .ended_ms = MAX(end_ms, task->started_ms),
                               .start_data = task->start_data,
                               .end_data = task->end_data,
+                              .waits = task->waits,
                               .before = task->earlier};
     task->earlier = one;
     return 0;

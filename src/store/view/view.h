@@ -59,6 +59,7 @@ typedef struct stk_view_attempt {
     uint32_t number;
     int64_t started_ms, ended_ms;
     const char *start_data, *end_data;     /* as of the task; end_data NULL: its end is unknown */
+    const char *waits;                     /* as of the task: the last word was that it waits */
     const struct stk_view_attempt *before; /* NULL: this is the first */
 } stk_view_attempt;
 

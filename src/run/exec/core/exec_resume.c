@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
+#include <sys/stat.h>
 
 #include "base/json.h"
 #include "host/runner/runner.h"
@@ -13,7 +14,6 @@
 #include "run/exec/core/exec_sum.h"
 #include "run/exec/grown/exec_made.h"
 #include "run/exec/place/exec_place.h"
-#include "sys/file.h"
 
 enum { KILL_TIMEOUT_MS = 10000 };
 
@@ -115,6 +115,7 @@ static int fold_row(void *arg, const stk_event_row *row)
     switch (row->kind) {
     case STK_EV_TASK_STARTED:
         p->running = true;
+        p->started_ms = row->time_ms;
         p->stack =
             stk_arena_dup(h->x->arena, stk_json_get_text(stk_json_get(data, "granted"), "stack"));
         break;
@@ -151,18 +152,21 @@ static int end_attempt(stk_exec *x, uint32_t task, const exec_past *p, stk_err *
 }
 
 /* Takes the good result of an attempt whose end the engine couldn't commit, instead of running the
- * task twice. */
-static int adopt(stk_exec *x, uint32_t task, stk_err *err)
+ * task twice. It ended when it had written that. */
+static int adopt(stk_exec *x, uint32_t task, const exec_past *p, stk_err *err)
 {
+    struct stat st;
     const char *path = stk_exec_file_in_dir(x, task, x->tasks[task].attempt_base, "result.json");
     STK_TRY(stk_err_if_null(path, err));
-    if (stk_exec_step(x, task)->python == NULL || !stk_file_exists(path)) {
+    if (stk_exec_step(x, task)->python == NULL || stat(path, &st) < 0) {
         return 0;
     }
+    int64_t ended_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
     x->tasks[task].attempt_base--; /* the scheduler's first attempt is that one */
     STK_TRY(stk_exec_fold_begun(x->sched, task, err));
     stk_outcome outcome = {.ok = true,
                            .exit_status = 0,
+                           .wall_ms = MAX(ended_ms - p->started_ms, 0),
                            .cpu_us = -1,
                            .peak_memory_bytes = -1,
                            .read_bytes = -1,
@@ -194,7 +198,7 @@ static int replay_running(stk_exec *x, uint32_t task, const exec_past *p, stk_er
         return 0;
     }
     if (!is_away) {
-        return adopt(x, task, err);
+        return adopt(x, task, p, err);
     }
     if (p->stack == NULL) {
         return 0;

@@ -12,6 +12,7 @@ typedef struct exec_past {
     uint32_t
         n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this than their predecessors */
     bool running;                     /* it was started and has no committed end */
+    int64_t started_ms;               /* the last attempt's start, Unix time */
     const char *stack;                /* where it was started; NULL: here */
     bool ran; /* it is done and didn't come from the cache, so it has hooks */
 } exec_past;

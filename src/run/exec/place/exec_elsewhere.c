@@ -343,6 +343,10 @@ void stk_exec_put_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
     if (memory > 0) {
         stk_json_put_whole(buf, "memory_bytes", memory);
     }
+    int64_t nodes = stk_exec_gang(x, task).nodes;
+    if (nodes > 1) {
+        stk_json_put_whole(buf, "nodes", nodes);
+    }
     stk_json_put_n_texts(buf, "devices", NULL, 0);
     stk_json_close(buf, '}');
 }
