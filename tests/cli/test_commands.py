@@ -154,7 +154,7 @@ def test_options_after_the_name_of_a_pipeline(cli: Cli) -> None:
     [
         (
             [],
-            0,
+            2,
             "flow.py called no pipeline and no flow, so there is nothing to plan; name one: stoker plan",
         ),
         (["empty"], 0, "pipeline 'empty' has no steps"),
