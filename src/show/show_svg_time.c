@@ -13,7 +13,7 @@
 enum {
     WIDTH = 1060,
     LABEL = 170,
-    COLUMN = 7, /* of a row's name, about */
+    COLUMN = 8, /* of a row's name, about */
     ROW = 24,
     AXIS = 26,
     MAX_ROWS = 60,   /* with more, the bars share lanes without names */
