@@ -372,6 +372,7 @@ def test_a_step_of_the_latest_run(cli: Cli, ran: Run) -> None:
     near = cli("why", "othr")
     assert near.code != 0 and "did you mean 'other'" in near.err
     assert "no task '7'" in cli("logs", "other/7").err
+    assert "it is a pipeline: 'stoker runs p' lists its runs" in cli("show", "p").err
 
 
 def test_what_to_type_next(cli: Cli, ran: Run) -> None:

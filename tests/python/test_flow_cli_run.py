@@ -151,7 +151,9 @@ def test_options_before_the_file_count_for_flows(flow: Program) -> None:
     assert quiet.returncode == 0 and (quiet.stdout, quiet.stderr) == ("", "")
     again = flow.stoker("run", "--no-cache", "flow.py", "--cache")
     assert "all cached" not in again.stderr and "total 1.5" in again.stdout
-    wants = FLOW.replace("    @step\n    def end", "    @resources(cpu=5000)\n    @step\n    def end")
+    wants = FLOW.replace(
+        "    @step\n    def end", "    @resources(cpu=5000)\n    @step\n    def end"
+    )
     wants = wants.replace("import FlowSpec,", "import FlowSpec, resources,")
     (flow.folder / "flow.py").write_text(wants)
     refused = flow.stoker("run", "--policy", "strict", "flow.py")
