@@ -181,6 +181,28 @@ def test_plan_of_a_file_that_plans_nothing(
     assert not cli.store.exists()
 
 
+def test_programs_answer_as_json(cli: Cli) -> None:
+    """--json is for pipelines and flows in Python, too; what steps print goes to stderr."""
+    cli.write(
+        "p.py",
+        "from stoker import pipeline, step\n"
+        "@step\ndef one() -> int: print('said'); return 1\n"
+        "@pipeline\ndef p(): one()\np()\n",
+    )
+    cli.write(
+        "f.py",
+        "from stoker.flow import FlowSpec, step\n"
+        "class F(FlowSpec):\n"
+        "    @step\n    def start(self): print('said'); self.next(self.end)\n"
+        "    @step\n    def end(self): assert False\n"
+        "F()\n",
+    )
+    for name, status in (("p.py", "succeeded"), ("f.py", "failed")):
+        run = cli("run", "--json", "--python", PYTHON, name, timeout=60)
+        assert json.loads(run.out)["status"] == status and "said" in run.err
+    assert json.loads(cli("resume", "--json", timeout=60).out)["status"] == "failed"
+
+
 NEVER = """
 import sys
 from stoker import pipeline, step

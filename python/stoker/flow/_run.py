@@ -21,6 +21,7 @@ _ENGINE = {
     "policy": "--policy",
     "mode": "--mode",
     "quiet": "--quiet",
+    "json": "--json",
     "echo": "--echo",
     "clone": "--clone",
     "clone_until": "--clone-until",
