@@ -27,8 +27,7 @@ static int run_logs(const stk_cli *cli, stk_buf *out, stk_err *err)
     if (stk_cli_json(cli)) {
         return stk_logs_json(&logs, out, err);
     }
-    bool is_shared = stk_cli_value(cli, "stack") != NULL || stk_cli_value(cli, "store") != NULL;
-    if (is_shared && stk_view_is_live(read.view)) {
+    if (stk_cli_shared_is(cli) && stk_view_is_live(read.view)) {
         STK_TRY(stk_cli_follow_open(cli, &read, &logs, &follow, err));
     }
     return stk_logs_copy(&logs, stk_cli_flag(cli, "follow"), err);

@@ -114,6 +114,15 @@ static int load_run(stk_cli_read *read, const char *id, stk_err *err)
     return 0;
 }
 
+static bool is_pipeline(stk_store *store, const char *name)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_run_row *rows = NULL;
+    uint32_t n = 0;
+    return arena != NULL &&
+           stk_store_list_runs(store, name, NULL, 1, arena, &rows, &n, NULL) == 0 && n > 0;
+}
+
 /* Opens the latest run and its STEP or STEP/ID that `text` names. On entry `err` says that `text`
  * names no run. */
 static int open_step_of_latest(stk_cli_read *read, const char *text, stk_err *err)
@@ -128,6 +137,10 @@ static int open_step_of_latest(stk_cli_read *read, const char *text, stk_err *er
     if (read->has_step && rc < 0) { /* the step is there, the task isn't */
         *err = why;
         return rc;
+    }
+    if (rc < 0 && is_pipeline(read->store, text)) {
+        stk_err_hint(err, "it is a pipeline: 'stoker runs %s' lists its runs", text);
+        return err->code;
     }
     if (rc < 0) {
         stk_err_hint(err, "%s%s%s", why.text, stk_text_when(why.hint[0] != '\0', "; "), why.hint);

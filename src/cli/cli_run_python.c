@@ -61,6 +61,7 @@ static int set_run_options(const stk_cli *cli, const stk_cli_run *how, stk_err *
     stk_json_put_bool(&out, "no_cache", !options->use_cache);
     stk_json_put_bool(&out, "quiet", how->quiet);
     stk_json_put_bool(&out, "echo", how->echo);
+    stk_json_put_bool(&out, "json", stk_cli_json(cli) && !how->plan);
     stk_json_put_bool(&out, "use_new_code", options->use_new_code);
     if (options->max_workers > 0) {
         stk_json_put_whole(&out, "max_workers", options->max_workers);

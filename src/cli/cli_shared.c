@@ -56,6 +56,12 @@ int stk_cli_shared_url(const stk_cli *cli, stk_arena *arena, const char **ret, s
     return 0;
 }
 
+bool stk_cli_shared_is(const stk_cli *cli)
+{
+    const char *store = stk_cli_value(cli, "store");
+    return stk_cli_value(cli, "stack") != NULL || (store != NULL && stk_mirror_is_share(store));
+}
+
 int stk_cli_shared_store(const stk_cli *cli, const char *text, stk_mirror_depth depth,
                          uint32_t limit, stk_store **ret_store, stk_err *err)
 {
@@ -65,6 +71,9 @@ int stk_cli_shared_store(const stk_cli *cli, const char *text, stk_mirror_depth 
     STK_TRY(stk_cli_shared_url(cli, arena, &url, err));
     if (url == NULL) {
         return stk_cli_store(STK_STORE_READONLY, ret_store, err);
+    }
+    if (!stk_cli_shared_is(cli)) {
+        return stk_store_open(url, STK_STORE_READONLY, ret_store, err);
     }
     return open_mirror(url, text, depth, limit, ret_store, err);
 }

@@ -94,11 +94,9 @@ static int run_words(int argc, char **argv)
     } else if (out.len > 0) {
         (void)fwrite(out.data, 1, out.len, stdout);
     }
-    if (fflush(stdout) != 0 && errno != EPIPE) {
+    if (fflush(stdout) != 0 && errno != EPIPE && status == 0) {
         fprintf(stderr, "stoker: writing the answer: %s\n", strerror(errno));
-        if (status == 0) {
-            status = 3;
-        }
+        status = 3;
     }
     stk_cli_parse_done(&cli);
     return status;

@@ -32,10 +32,14 @@ stk_code_part stk_code_get(const stk_json *code, const char *step, uint32_t i)
         part = stk_json_item(stk_json_get(code, "parts"), (uint32_t)at);
     }
     const char *name = stk_text_or(stk_json_get_text(part, "name"), "");
-    return (stk_code_part){.name = name,
-                           .file = stk_json_get_text(part, "file"),
-                           .text = stk_text_or(stk_json_get_text(part, "text"), ""),
-                           .is_module = strncmp(name, "module ", 7) == 0};
+    const char *file = stk_json_get_text(part, "file");
+    const char *text = stk_text_or(stk_json_get_text(part, "text"), "");
+    const char *ending = file == NULL ? NULL : strrchr(file, '.');
+    if (text[0] == '\0' && ending != NULL && strcmp(ending, ".py") != 0) {
+        text = "# compiled: only its digest is kept\n";
+    }
+    return (stk_code_part){
+        .name = name, .file = file, .text = text, .is_module = strncmp(name, "module ", 7) == 0};
 }
 
 void stk_code_command(const stk_step *step, stk_buf *out)

@@ -225,7 +225,13 @@ static int add_run(stk_compare *c, uint32_t i_run)
             stk_cost_text(cost, stk_cost_currency(c->ask->cost), text, sizeof text)));
     }
     const char *tags = stk_text_same(row->tags, "[]") ? NULL : row->tags;
-    return stk_compare_set(c, STK_PART_RUN, "tags", i_run, tags, tags);
+    STK_BUF_AUTO words = STK_BUF_INIT(1u << 20);
+    const stk_json *list = tags == NULL ? NULL : stk_json_read(c->arena, tags);
+    for (uint32_t i = 0; i < stk_json_n_items(list); i++) {
+        stk_buf_separate(&words, ", ");
+        stk_buf_text(&words, stk_text_or(stk_json_text(stk_json_item(list, i)), "?"));
+    }
+    return stk_compare_set(c, STK_PART_RUN, "tags", i_run, stk_text_or(words.data, tags), tags);
 }
 
 /* --- making --- */

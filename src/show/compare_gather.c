@@ -83,7 +83,8 @@ static int put_step_state(const gathering *g, const char *status, int64_t ms, ui
         cell->is_number = true;
     }
     if (n_extra > 0) {
-        text = stk_arena_printf(g->c->arena, "%s, %u retries", text, n_extra);
+        text = stk_arena_printf(g->c->arena, "%s, %u retr%s", text, n_extra,
+                                n_extra == 1 ? "y" : "ies");
     }
     if (n_tasks > 1) {
         text = stk_arena_printf(g->c->arena, "%s, %u tasks", text, n_tasks);

@@ -30,7 +30,8 @@ typedef struct follows {
     uint32_t cap;
     uint32_t *attempt; /* by task: the attempt whose logs were added last (0: none) */
     uint32_t n_tasks;
-    bool any; /* at least one file was added */
+    bool any;  /* at least one file was added */
+    int wrong; /* errno of stdout that takes nothing more, or 0 */
     /* The run of the last clone's origin, kept open because most clones come from the same run. */
     char run[40];
     stk_view *origin;
@@ -51,15 +52,20 @@ static void put_lines(follow *f, const char *data, size_t len)
     }
 }
 
-/* Copies what was added since the last call; returns true if there was something. */
-static bool pump(follow *f)
+/* Copies what was added since the last call, as long as stdout takes it; returns true if there was
+ * something. */
+static bool pump(follows *all, follow *f)
 {
     STK_FD_AUTO fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     char data[CHUNK];
     bool any = false;
-    for (ssize_t n; fd >= 0 && (n = pread(fd, data, sizeof data, f->at)) > 0; f->at += n) {
+    for (ssize_t n; fd >= 0 && all->wrong == 0 && (n = pread(fd, data, sizeof data, f->at)) > 0;
+         f->at += n) {
         put_lines(f, data, (size_t)n);
         any = true;
+        if (ferror(stdout)) {
+            all->wrong = errno;
+        }
     }
     return any;
 }
@@ -205,7 +211,7 @@ static bool pump_all(const stk_logs *logs, follows *all)
         follow *f = &all->items[i];
         const stk_view_task *task = stk_view_get_task(logs->view, f->task);
         bool done = stk_state_is_final(task->state) || task->attempt != f->attempt;
-        if (pump(f) && f->mid_line && (f->prefix != NULL || kept + i > 0)) {
+        if (pump(all, f) && f->mid_line && (f->prefix != NULL || kept + i > 0)) {
             putchar('\n');
             f->mid_line = false;
         }
@@ -233,7 +239,13 @@ static int copy_all(const stk_logs *logs, follows *all, bool keep_on, stk_err *e
         do {
             STK_TRY(find_files(logs, all, arena, err));
         } while (pump_all(logs, all));
-        if (fflush(stdout) != 0 || over) {
+        if (all->wrong == 0 && fflush(stdout) != 0) {
+            all->wrong = errno;
+        }
+        if (all->wrong != 0 && all->wrong != EPIPE) {
+            return stk_err_set(err, STK_E_ENV, "writing the logs: %s", strerror(all->wrong));
+        }
+        if (all->wrong != 0 || over) {
             return 0;
         }
         if (logs->wait != NULL) { /* it refreshes the view when the files are here, too */

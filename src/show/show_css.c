@@ -115,7 +115,9 @@ const char stk_show_css[] =
     ".s-skipped,.s-waiting{--c:var(--idle);--b:var(--idle-bg)}\n"
     ".pill{background:var(--b);color:var(--c)}\n"
     ".status{color:var(--c);white-space:nowrap}\n"
-    "details{margin:10px 0 0}summary{cursor:pointer;color:var(--soft);font-size:13px}.row.sub{fill:"
+    "details{margin:10px 0 "
+    "0}summary{cursor:pointer;color:var(--soft);font-size:13px;overflow-wrap:anywhere}.row.sub{"
+    "fill:"
     "var(--soft);font-size:11px}\n"
     "footer{color:var(--soft);font-size:13px;margin-top:24px}\n"
     "@media print{body{background:#fff}.panel,.tile{box-shadow:none;break-inside:avoid}}\n";

@@ -13,6 +13,7 @@
 enum {
     WIDTH = 1060,
     LABEL = 170,
+    COLUMN = 8, /* of a row's name, about */
     ROW = 24,
     AXIS = 26,
     MAX_ROWS = 60,   /* with more, the bars share lanes without names */
@@ -77,7 +78,7 @@ void stk_svg_axis(const stk_svg_span *s, double height, stk_buf *out)
 void stk_svg_row_label(const char *text, double x, double y, stk_buf *out)
 {
     STK_BUF_AUTO label = STK_BUF_INIT(1024);
-    stk_text_fit(&label, text, 24, false, true);
+    stk_text_fit(&label, text, (int)(x / COLUMN), false, true);
     stk_buf_printf(out, "<text class=\"row\" x=\"%g\" y=\"%g\">", x, y);
     stk_buf_html(out, stk_text_or(label.data, ""));
     stk_buf_text(out, "</text>");

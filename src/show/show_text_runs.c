@@ -14,8 +14,9 @@ enum {
     ID = 22,
     STATUS = 11,
     CREATED = 19,
-    TOOK = 10,
     COST = 12,
+    PIPELINE = 32,       /* at most */
+    PIPELINE_SHORT = 16, /* where room is scarce */
     NAME = 24
 };
 
@@ -25,8 +26,9 @@ typedef struct table {
     const char *names[SHOWN]; /* the values' columns */
     int widths[SHOWN];
     uint32_t n_names;
-    int pipeline;         /* width */
-    bool has_name;        /* some run has a name */
+    int pipeline, took;   /* widths */
+    int name;             /* width, or 0: no run has a name */
+    bool has_created;     /* there is room for it; a run's id has the time, too */
     const char *currency; /* NULL: no run has a cost */
 } table;
 
@@ -76,13 +78,22 @@ static void add_column(table *t, const char *name, int *room)
     t->names[t->n_names++] = name;
 }
 
+/* Sets the widths of the columns that each table has; returns what is left. */
+static int fit(table *t, const stk_style *style)
+{
+    int room = style->columns - (2 + ID + 2 + STATUS + 2 + CREATED + 2 + t->took);
+    room -= (t->name > 0) * (t->name + 2) + (t->currency != NULL) * (COST + 2);
+    t->has_created = room >= MIN(t->pipeline, PIPELINE_SHORT) + 2;
+    room += !t->has_created * (CREATED + 2);
+    t->pipeline = MIN(t->pipeline, MAX(room - 2, PIPELINE_SHORT));
+    return room - t->pipeline - 2;
+}
+
 /* Those that the user named, then parameters and metrics in which the runs differ. */
 static void choose(table *t, const char *const *named, const stk_style *style)
 {
-    int room =
-        style->columns - (2 + ID + 2 + t->pipeline + 2 + STATUS + 2 + CREATED + 2 + TOOK + 2);
+    int room = fit(t, style);
     stk_run_value value;
-    room -= t->has_name * (NAME + 2) + (t->currency != NULL) * (COST + 2);
     for (; *named != NULL; named++) {
         bool is_value = false;
         for (uint32_t i = 0; i < t->n && !is_value; i++) {
@@ -123,8 +134,10 @@ static void put_head(const table *t, const stk_style *style, stk_buf *out)
     stk_text_cell(out, style, "run", ID);
     stk_text_cell(out, style, "pipeline", t->pipeline);
     stk_text_cell(out, style, "status", STATUS);
-    stk_text_cell(out, style, "started", CREATED);
-    stk_text_cell(out, style, "time", TOOK);
+    if (t->has_created) {
+        stk_text_cell(out, style, "started", CREATED);
+    }
+    stk_text_cell(out, style, "time", t->took);
     if (t->currency != NULL) {
         stk_text_cell(out, style, "cost", COST);
     }
@@ -136,8 +149,8 @@ static void put_head(const table *t, const stk_style *style, stk_buf *out)
         }
         stk_text_cell(out, style, is_twice ? t->names[k] : short_name(t->names[k]), t->widths[k]);
     }
-    if (t->has_name) {
-        stk_text_cell(out, style, "name", NAME);
+    if (t->name > 0) {
+        stk_text_cell(out, style, "name", t->name);
     }
     stk_text_end_line(out);
 }
@@ -153,8 +166,11 @@ static void put_run(const table *t, const stk_run_values *run, const stk_style *
     stk_text_cell(out, style, row->id, ID);
     stk_text_cell(out, style, row->pipeline, t->pipeline);
     stk_text_cell(out, style, row->status, STATUS);
-    stk_text_cell(out, style, stk_text_time(row->created_ms, false, text, sizeof text), CREATED);
-    stk_text_cell(out, style, took(row, style, text, sizeof text), TOOK);
+    if (t->has_created) {
+        stk_text_cell(out, style, stk_text_time(row->created_ms, false, text, sizeof text),
+                      CREATED);
+    }
+    stk_text_cell(out, style, took(row, style, text, sizeof text), t->took);
     if (t->currency != NULL && run->cost >= 0) {
         stk_text_cell(out, style, stk_cost_text(run->cost, t->currency, text, sizeof text), COST);
     } else if (t->currency != NULL) {
@@ -166,7 +182,7 @@ static void put_run(const table *t, const stk_run_values *run, const stk_style *
         stk_text_cell(out, style, has ? value.text : stk_text_dash(style->utf8), t->widths[k]);
     }
     if (strcmp(row->name, row->id) != 0) {
-        stk_text_cell(out, style, row->name, NAME);
+        stk_text_cell(out, style, row->name, t->name);
     }
     stk_text_end_line(out);
 }
@@ -174,13 +190,17 @@ static void put_run(const table *t, const stk_run_values *run, const stk_style *
 void stk_text_runs(const stk_run_values *runs, uint32_t n, const char *currency,
                    const char *const *named, const stk_style *style, stk_buf *out)
 {
-    table t = {.runs = runs, .n = n, .pipeline = 8};
+    table t = {.runs = runs, .n = n, .pipeline = 8, .took = 4};
+    char text[64];
     if (stk_runs_have_cost(runs, n)) {
         t.currency = stk_text_or(currency, "");
     }
     for (uint32_t i = 0; i < n; i++) {
-        t.pipeline = MAX(t.pipeline, MIN(stk_text_width(runs[i].row->pipeline), 32));
-        t.has_name = t.has_name || strcmp(runs[i].row->name, runs[i].row->id) != 0;
+        t.pipeline = MAX(t.pipeline, MIN(stk_text_width(runs[i].row->pipeline), PIPELINE));
+        t.took = MAX(t.took, stk_text_width(took(runs[i].row, style, text, sizeof text)));
+        if (strcmp(runs[i].row->name, runs[i].row->id) != 0) {
+            t.name = MAX(MAX(t.name, 4), MIN(stk_text_width(runs[i].row->name), NAME));
+        }
     }
     if (n > 0) {
         choose(&t, named, style);

@@ -281,8 +281,13 @@ static int explain(const child *c, stk_err *err)
         return stk_err_sys(err, STK_E_SYS, c->failed.sys,
                            "cannot start '%s' on the CPUs it was given", name);
     case AT_CWD:
-        return stk_err_sys(err, STK_E_SYS, c->failed.sys,
+        code = stk_err_sys(err, STK_E_SYS, c->failed.sys,
                            "cannot start '%s': its working directory '%s'", name, s->cwd);
+        if (c->failed.sys == ENOENT) {
+            stk_err_hint(err, "if the folder was moved, put it back or start a new run from where "
+                              "it is now");
+        }
+        return code;
     case AT_EXEC:
         code = stk_err_sys(err, STK_E_SYS, c->failed.sys, "cannot start '%s'", name);
         if (c->failed.sys == ENOENT && c->path != NULL && is_program(s->cwd, c->path)) {

@@ -118,9 +118,11 @@ int stk_ui_page_compare(ui_request *r, stk_err *err)
 static void put_step_links(ui_request *r, const stk_steps_group *groups, uint32_t n)
 {
     stk_html_panel_open(&r->out, "Steps");
-    stk_buf_text(&r->out, "<div class=\"scroll\"><table><thead><tr><th>step</th><th>pipeline</th>"
-                          "<th class=\"num\">tasks</th><th class=\"num\">median</th>"
-                          "<th class=\"num\">failed</th></tr></thead><tbody>\n");
+    stk_buf_text(
+        &r->out,
+        "<div class=\"scroll\"><table class=\"named\"><thead><tr><th>step</th><th>pipeline</th>"
+        "<th class=\"num\">tasks</th><th class=\"num\">median</th>"
+        "<th class=\"num\">failed</th></tr></thead><tbody>\n");
     for (uint32_t i = 0; i < n; i++) {
         const stk_steps_group *g = &groups[i];
         const char *const pairs[] = {"step", g->step, "pipeline", g->pipeline, NULL};

@@ -59,8 +59,10 @@ static int put_stream(ui_request *r, const ui_use *uses, uint32_t n, bool is_up,
     uint32_t shown = 0;
     size_t before = r->out.len;
     stk_html_panel_open(&r->out, is_up ? "Made from" : "Made with it");
-    stk_buf_text(&r->out, "<div class=\"scroll\"><table><thead><tr><th>artifact</th><th>name</th>"
-                          "<th>of</th></tr></thead><tbody>\n");
+    stk_buf_text(
+        &r->out,
+        "<div class=\"scroll\"><table class=\"named\"><thead><tr><th>artifact</th><th>name</th>"
+        "<th>of</th></tr></thead><tbody>\n");
     for (uint32_t i = 0; i < n; i++) {
         if (uses[i].kind == (is_up ? UI_MADE : UI_USED)) {
             STK_TRY(put_beyond(r, &uses[i], is_up ? UI_USED : UI_MADE, &shown, err));

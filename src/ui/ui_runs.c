@@ -212,6 +212,12 @@ static void put_shape(stk_buf *out, const stk_run_value *value)
     stk_buf_text(out, "\"/></svg>");
 }
 
+/* The class of a cell; only what is long goes over several lines. */
+static const char *class_of(const char *text, const char *else_class)
+{
+    return strlen(text) > 24 ? "long" : else_class;
+}
+
 static void put_value_cell(ui_request *r, const stk_run_values *run, const char *name)
 {
     stk_run_value value = {0};
@@ -219,7 +225,7 @@ static void put_value_cell(ui_request *r, const stk_run_values *run, const char 
         stk_html_cell(&r->out, "num dim", "–");
         return;
     }
-    stk_html_put(&r->out, "<td class=\"num\">%s", value.text);
+    stk_html_put(&r->out, "<td class=\"%s\">%s", class_of(value.text, "num"), value.text);
     if (value.has_range && value.min < value.max) {
         stk_buf_printf(&r->out, "<br/><span class=\"dim range\">%.4g … %.4g</span>", value.min,
                        value.max);
@@ -251,10 +257,11 @@ static void put_run_row(ui_request *r, const stk_run_values *run, const names *a
     char text[64];
     stk_html_put(&r->out,
                  "<tr><td class=\"pick\"><input type=\"checkbox\" name=\"run\" value=\"%s\" "
-                 "aria-label=\"compare run %s\"/></td><td><b>",
-                 row->id, row->id);
+                 "aria-label=\"compare run %s\"/></td><td class=\"%s\"><b>",
+                 row->id, row->id, class_of(row->name, ""));
     stk_html_href(&r->out, "run", (const char *const[]){"run", row->id, NULL});
-    stk_html_put(&r->out, "%s</a></b></td><td>", row->name);
+    stk_html_put(&r->out, "%s</a></b></td><td class=\"%s\">", row->name,
+                 class_of(row->pipeline, ""));
     stk_html_user(&r->out, row->pipeline);
     stk_buf_text(&r->out, "</td><td>");
     stk_html_status(&r->out, row->status);

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -233,6 +235,20 @@ def test_flow(cli: Cli) -> None:
     assert "def end" not in text
     named = [one["run"] for one in json.loads(cli("runs", "--json").out)][::-1]
     assert "  -        return x + 1\n  +        return x + 2\n" in cli("diff", *named).out
+
+
+def test_compiled(cli: Cli) -> None:
+    source = cli.write("m.py", "def f() -> int: return 1\n")
+    py_compile.compile(str(source), str(source.with_suffix(".pyc")), doraise=True)
+    source.unlink()
+    cli.write(
+        "prog.py",
+        "import m\nfrom stoker import pipeline, step\n"
+        "@step\ndef a() -> int: return m.f()\n@pipeline\ndef p(): a()\np()\n",
+    )
+    assert cli("run", "-q", "--python", sys.executable, "prog.py").code == 0
+    text = cli("show", "a", "--code").out
+    assert text.endswith("# m.pyc: module m\n# compiled: only its digest is kept\n")
 
 
 def test_without_text(cli: Cli) -> None:

@@ -154,7 +154,7 @@ def test_options_after_the_name_of_a_pipeline(cli: Cli) -> None:
     [
         (
             [],
-            0,
+            2,
             "flow.py called no pipeline and no flow, so there is nothing to plan; name one: stoker plan",
         ),
         (["empty"], 0, "pipeline 'empty' has no steps"),
@@ -179,6 +179,28 @@ def test_plan_of_a_file_that_plans_nothing(
     assert ("called no pipeline" in run.err) == (arguments == [])
     assert ":flow (it has: flow, empty)" in run.err or arguments
     assert not cli.store.exists()
+
+
+def test_programs_answer_as_json(cli: Cli) -> None:
+    """--json is for pipelines and flows in Python, too; what steps print goes to stderr."""
+    cli.write(
+        "p.py",
+        "from stoker import pipeline, step\n"
+        "@step\ndef one() -> int: print('said'); return 1\n"
+        "@pipeline\ndef p(): one()\np()\n",
+    )
+    cli.write(
+        "f.py",
+        "from stoker.flow import FlowSpec, step\n"
+        "class F(FlowSpec):\n"
+        "    @step\n    def start(self): print('said'); self.next(self.end)\n"
+        "    @step\n    def end(self): assert False\n"
+        "F()\n",
+    )
+    for name, status in (("p.py", "succeeded"), ("f.py", "failed")):
+        run = cli("run", "--json", "--python", PYTHON, name, timeout=60)
+        assert json.loads(run.out)["status"] == status and "said" in run.err
+    assert json.loads(cli("resume", "--json", timeout=60).out)["status"] == "failed"
 
 
 NEVER = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from pathlib import Path
 
@@ -158,6 +159,15 @@ FLOW = """
     if __name__ == "__main__":
         F()
 """
+
+
+def test_tags_and_retries(cli: Cli) -> None:
+    steps = {"a": {"run": "[ -e ok ] || { touch ok; exit 1; }", "retry": {"max_retries": 1}}}
+    first = cli.run(steps).shown["run"]
+    assert cli("tag", first, "--add", "one", "--add", "two").code == 0
+    second = cli.run({"a": {"run": "true"}}).shown["run"]
+    text = cli("diff", first, second).out
+    assert re.search(r"  tags +one, two +–", text) and re.search(r"✓ [^,]+, 1 retry ", text)
 
 
 def test_flows_of_other_widths(cli: Cli) -> None:

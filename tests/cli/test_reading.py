@@ -143,6 +143,20 @@ def test_logs_of_what_did_not_run(cli: Cli) -> None:
     assert skipped.code == 1 and "'after' has not run" in cli("logs", "latest/after").err
 
 
+def test_logs_that_nobody_takes(cli: Cli) -> None:
+    """`stoker logs | head` doesn't read the rest; what can't be written is told."""
+    run = cli.run({"a": {"run": "echo a"}})
+    os.truncate(run.steps["a"]["logs"]["stdout"], 1 << 40)
+    with open("/dev/full", "w") as full:
+        done = cli.start("logs", "latest/a", stdout=full)
+        assert done.communicate(timeout=WAIT_S)[1].count("No space left") == 1
+        assert done.returncode == 3
+    head = cli.start("logs", "latest/a")
+    assert head.stdout is not None and head.stdout.read(2) == "a\n"
+    head.stdout.close()
+    assert head.wait(WAIT_S) == 0
+
+
 def test_logs_follow_a_running_step(cli: Cli) -> None:
     doc = cli.document(
         {"slow": {"run": "echo one; while [ ! -e go ]; do sleep 0.01; done; echo two", "cwd": "."}}
@@ -358,6 +372,7 @@ def test_a_step_of_the_latest_run(cli: Cli, ran: Run) -> None:
     near = cli("why", "othr")
     assert near.code != 0 and "did you mean 'other'" in near.err
     assert "no task '7'" in cli("logs", "other/7").err
+    assert "it is a pipeline: 'stoker runs p' lists its runs" in cli("show", "p").err
 
 
 def test_what_to_type_next(cli: Cli, ran: Run) -> None:

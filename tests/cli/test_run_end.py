@@ -74,6 +74,17 @@ def test_grace_then_firm(cli: Cli) -> None:
     assert time.monotonic() - began >= 0.45
 
 
+def test_a_project_that_was_moved(cli: Cli) -> None:
+    """A step that starts in a folder which is gone says what to do."""
+    project = cli.folder / "project"
+    cli.write("project/p.yaml", "stoker: 1\nname: p\nsteps: {a: {run: exit 3}}\n")
+    start = [cli.binary, "run", "-q", "p.yaml"]
+    assert subprocess.run(start, cwd=project, env=cli.env, timeout=WAIT_S).returncode == 1
+    project.rename(cli.folder / "moved")
+    resumed = cli("resume")
+    assert resumed.code == 1 and "if the folder was moved, put it back" in resumed.err
+
+
 @pytest.mark.parametrize("now", [[], ["--now"]])
 def test_cancel_from_elsewhere(cli: Cli, now: list[str]) -> None:
     deaf = "trap '' TERM; echo $$ > pid; while true; do sleep 0.02; done"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import struct
+import termios
 
 import pytest
-from cli_tools import PYTHON, Cli
+from cli_tools import PYTHON, WAIT_S, Cli
 
 PROGRAM = """
 import sys
@@ -90,6 +95,24 @@ def test_columns(four: Cli) -> None:
     }
     bare = json.loads(four("runs", "--json", "--no-values").out)
     assert len(bare) == 4 and "metrics" not in bare[0]
+
+
+@pytest.mark.parametrize(
+    "pipeline, columns, has_started",
+    [("p", 80, True), ("long-" * 20, 80, False), ("long-" * 20, 140, True)],
+)
+def test_a_line_fits_the_terminal(cli: Cli, pipeline: str, columns: int, has_started: bool) -> None:
+    """Where room is scarce the pipeline is cut, and the start, which an id has too, is left out."""
+    cli.write("p.json", json.dumps({"stoker": 1, "name": pipeline, "steps": {"a": {"run": ":"}}}))
+    assert cli("run", "p.json").code == 0
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    assert cli.start("runs", stdout=slave, env={"NO_COLOR": "1"}).wait(WAIT_S) == 0
+    head, line = os.read(master, 65536).decode().splitlines()
+    os.close(master)
+    os.close(slave)
+    assert max(len(head), len(line)) <= columns and " time " in f"{head} "
+    assert ("started" in head) == has_started
 
 
 def test_of_a_growing_run(cli: Cli) -> None:

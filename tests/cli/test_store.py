@@ -75,6 +75,18 @@ def test_usage(project: Path) -> None:
     assert outside.returncode == 2 and "STOKER_STORE" in outside.stderr
 
 
+def test_looking_into_the_store_of_another_folder(project: Path) -> None:
+    """--store takes a store of this machine as it takes one that machines share."""
+    elsewhere = project / "elsewhere"
+    elsewhere.mkdir()
+    (run,) = answer(elsewhere, "runs", "--store", "../.stoker")
+    assert answer(elsewhere, "show", "--store", f"{project}/.stoker")["run"] == run["run"]
+    assert stoker(elsewhere, "logs", "-f", "--store", "../.stoker").returncode == 0
+    assert stoker(elsewhere, "metrics", "--store", "../.stoker").returncode == 0
+    none = stoker(elsewhere, "runs", "--store", "../nothing")
+    assert none.returncode == 2 and f"can't open store '{project}/nothing'" in none.stderr
+
+
 def test_verify_finds_and_repairs(project: Path) -> None:
     good = answer(project, "store", "verify")
     assert good["checked"] == 2 and good["bad"] == []

@@ -146,6 +146,22 @@ def test_parameters_by_variable_and_by_stoker_run(flow: Program) -> None:
     assert Flow("F").latest_run.data.alpha == float("inf")
 
 
+def test_options_before_the_file_count_for_flows(flow: Program) -> None:
+    quiet = flow.stoker("run", "--quiet", "flow.py", "--cache")
+    assert quiet.returncode == 0 and (quiet.stdout, quiet.stderr) == ("", "")
+    again = flow.stoker("run", "--no-cache", "flow.py", "--cache")
+    assert "all cached" not in again.stderr and "total 1.5" in again.stdout
+    wants = FLOW.replace(
+        "    @step\n    def end", "    @resources(cpu=5000)\n    @step\n    def end"
+    )
+    wants = wants.replace("import FlowSpec,", "import FlowSpec, resources,")
+    (flow.folder / "flow.py").write_text(wants)
+    refused = flow.stoker("run", "--policy", "strict", "flow.py")
+    assert refused.returncode == 1 and "cpu_count 5000" in refused.stderr
+    # The flow's own word, behind the file, wins.
+    assert flow.stoker("run", "--policy", "strict", "flow.py", "--policy", "fit").returncode == 0
+
+
 def test_pipelines_and_flows_share_a_store(flow: Program) -> None:
     flow("run", "--alpha", "2")
     (flow.folder / "pipe.yaml").write_text("stoker: 1\nname: p\nsteps: {a: {run: echo hi}}\n")

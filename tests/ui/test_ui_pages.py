@@ -421,6 +421,27 @@ def test_looks(cli: Cli, ui: Start, chromium: Browser) -> None:
         page.close()
 
 
+def test_long_names(cli: Cli, ui: Start, chromium: Browser) -> None:
+    """They go over several lines, and leave the other columns and the page's width as they are."""
+    word = "a-word-that-is-long-" * 6
+    names = [f"a_step_whose_name_is_quite_long_{i}" for i in range(9)]
+    cli.run({name: {"run": "true"} for name in names}, name="p.json", parameters={"note": word})
+    document = json.loads((cli.folder / "p.json").read_text())
+    cli.write("p.json", json.dumps({**document, "name": word}))
+    assert cli("run", "-q", "--no-cache", "p.json").code == 0
+    server = ui()
+    page, _, wrong = look(chromium, server.url)
+    page.set_viewport_size({"width": 1300, "height": 900})
+    at = page.evaluate("document.querySelector('.runs .status').getBoundingClientRect().x")
+    assert at < 900, "the status is seen"
+    page.goto(f"http://127.0.0.1:{server.port}/run?run=latest")
+    cut = page.evaluate("""[...document.querySelectorAll('svg.timeline .row')].map(e =>
+        e.getBoundingClientRect().left - e.ownerSVGElement.getBoundingClientRect().left)""")
+    assert cut and min(cut) >= 0
+    page.set_viewport_size({"width": 390, "height": 900})
+    assert page.evaluate(FAULTS) == [] and wrong == []
+
+
 FAULTS = """() => {
   const wrong = [];
   if (document.documentElement.scrollWidth > innerWidth) wrong.push('the page scrolls sideways');

@@ -53,7 +53,7 @@ def _say_if_nothing_was_called() -> None:
         f"{file} called no pipeline and no flow, so there is nothing to {word}; "
         f"name one: stoker {word} {file}:{one}{has}"
     )
-    if not plan:
+    if names:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(2)  # at exit, only this sets the exit status

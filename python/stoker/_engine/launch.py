@@ -55,6 +55,7 @@ _OPTIONS: Dict[str, Optional[str]] = {
     "mode": "--mode",
     "no_cache": "--no-cache",
     "quiet": "--quiet",
+    "json": "--json",
     "echo": "--echo",
     "run_name": "--run-name",
     "python": "--python",

@@ -21,12 +21,14 @@ _ENGINE = {
     "policy": "--policy",
     "mode": "--mode",
     "quiet": "--quiet",
+    "json": "--json",
     "echo": "--echo",
     "clone": "--clone",
     "clone_until": "--clone-until",
     "clone_only": "--clone-only",
     "resume": "--resume",
     "use_new_code": "--use-new-code",
+    "no_cache": "--no-cache",
     "python": "--python",
 }
 
@@ -152,12 +154,13 @@ def _plan_options(options: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _arguments(options: Mapping[str, Any]) -> List[str]:
+    """Options of the engine: the flow's own words, else those of ``stoker run`` before the file."""
     told = dict(run_options())
     told["stack"] = told.pop("with", None)
     words: List[str] = []
     for key, flag in _ENGINE.items():
-        value = options.get(key, told.get(key))
-        if value in (None, False):
+        value = options.get(key) or told.get(key)
+        if not value:
             continue
         words += [flag] if value is True else [flag, str(value)]
     name = options.get("run_name") or told.get("run_name")

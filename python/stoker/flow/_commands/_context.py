@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any, Dict, List, Sequence
 
+from ..._base.binary import run_options
 from ..exception import CommandException
 from ._parse import Command
 
@@ -23,7 +24,7 @@ class Context:
         self.flow = flow
         self.root = root
         self.top = top
-        self.quiet = bool(top["quiet"])
+        self.quiet = bool(top["quiet"] or run_options().get("quiet"))
 
     @property
     def name(self) -> str:

@@ -130,7 +130,7 @@ def _start(
         "production": context.top["production"],
         "flow_options": dict(context.top),
         "quiet": context.quiet,
-        "echo": True,
+        "echo": not run_options().get("quiet"),
         "configs": dict(context.top["config"]),
         "config_values": dict(context.top["config_value"]),
         "on_run": teller(context, values),
