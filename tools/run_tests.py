@@ -13,6 +13,7 @@ Temporary files are in a folder of this run's own and go with it: disks of machi
 
 from __future__ import annotations
 
+import compileall
 import ctypes
 import json
 import os
@@ -33,7 +34,7 @@ from typing import Callable
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 SILENT_S = 900  # from one test's end to the next
-ALONE = {"crash", "wheel", "backends", "container"}  # folders of tests/ that run one at a time
+ALONE = {"crash", "container", "wheel"}  # begin the suites that run one after another
 # … and that `fast` leaves out, with these:
 FURTHER = ALONE | {"kubernetes", "batch", "slurm", "ssh", "remote", "share"}
 LONGEST = [
@@ -49,7 +50,8 @@ LONGEST = [
     "share",
 ]  # started first, because they take longest
 BY_NAME = {"release"}  # folders of tests/ that only their name asks for
-AT_ONCE = 3  # folders of tests/: they wait more than they compute, and time nothing
+# Folders of tests/, beside one of the other suites: they wait more than they compute, and time nothing.
+AT_ONCE = 3
 ADDR_NO_RANDOMIZE = 0x0040000
 SIM_SEEDS_ALL = "5000"
 LEASE_STARTS_ALL = "20000"
@@ -171,7 +173,8 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
             "-m",
             marks,
             f"--junitxml={report}",
-            f"--basetemp={Path(tempfile.gettempdir()) / folder}",
+            # tsan has a folder's tests run beside the folder's own
+            f"--basetemp={Path(tempfile.gettempdir()) / folder}{'-' if env else ''}",
         ]
         status, output = run(command, SILENT_S, env)
         result = Result()
@@ -390,6 +393,12 @@ def main(words: list[str]) -> int:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def compile_front() -> None:
+    """Where PYTHONDONTWRITEBYTECODE is set, each Python that a test starts would compile all of it again."""
+    for part in ("python", "tests/support", "tests/fakes"):
+        compileall.compile_dir(ROOT / part, quiet=2)
+
+
 def run_all(words: list[str]) -> int:
     total = Result()
     # A shell's background job ignores Ctrl-C, one under nohup a closed terminal, and both hand that
@@ -398,12 +407,13 @@ def run_all(words: list[str]) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     suites = plan(words)
-    beside = [s for s in suites if s[0] in folders() and s[0] not in ALONE]
-    beside.sort(key=lambda s: LONGEST.index(s[0]) if s[0] in LONGEST else len(LONGEST))
-    for suite in (s for s in suites if s not in beside):
-        total.add(report(*timed(*suite)))
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in as_completed([pool.submit(timed, *suite) for suite in beside]):
+    compile_front()
+    folder = {s for s in folders() if s not in ALONE}
+    suites.sort(key=lambda s: LONGEST.index(s[0]) if s[0] in LONGEST else len(LONGEST))
+    suites.sort(key=lambda s: s[0] not in ALONE)  # they wait, too; the last ones use every CPU
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(AT_ONCE) as some:
+        jobs = [(some if s[0] in folder else one).submit(timed, *s) for s in suites]
+        for done in as_completed(jobs):
             total.add(report(*done.result()))
     if total.passed + total.failed + total.skipped == 0:
         total.failed = 1  # nothing ran, which isn't a success

@@ -6,7 +6,6 @@ import collections
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -27,17 +26,14 @@ AGENT_POINTS = re.findall(r'X\("(agent\.[a-z.]+)"', (ROOT / "src/tbl/failpoints.
 
 def carried(folder: Path, stoker: Path) -> Path:
     """What `stoker carry` makes, for the pods of all rounds."""
-    from front_tools import cannot
+    import front_tools
 
     words = ["unshare", "-m", "-p", "-f", "true"]
     if subprocess.run(words, capture_output=True, check=False).returncode != 0:
-        cannot("this machine lets nobody make a mount namespace, so there are no pods")
+        front_tools.cannot("this machine lets nobody make a mount namespace, so there are no pods")
     carry = folder / "carry/stoker"
     carry.parent.mkdir()
-    subprocess.run([str(stoker), "carry", str(carry)], check=True)
-    if not (carry / "python").exists():  # a build without the front beside it
-        shutil.copytree(ROOT / "python/stoker", carry / "python/stoker")
-    return carry
+    return front_tools.carried(carry, stoker)
 
 
 def children(pid: int) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import front_tools
 import pytest
 from kube import Cluster
 from kube_client import JOBS, PODS, Client
@@ -26,11 +26,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="session")
 def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("carried") / "stoker"
-    subprocess.run([STOKER, "carry", folder], check=True)
-    if not (folder / "python").exists():  # a build without the front beside it
-        shutil.copytree(ROOT / "python/stoker", folder / "python/stoker")
-    return folder
+    return front_tools.carried(tmp_path_factory.mktemp("carried") / "stoker", STOKER)
 
 
 class Project:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from cluster import Cluster
-from front_tools import cannot
+from front_tools import cannot, carried
 from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,11 +24,7 @@ DRIVE = ROOT / "build/tests/remote/remote_drive"
 def carry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if subprocess.run(["unshare", "-m", "-p", "-f", "true"], capture_output=True).returncode != 0:
         cannot("this machine lets nobody make a mount namespace, so there are no pods")
-    folder = tmp_path_factory.mktemp("carry") / "stoker"
-    subprocess.run([STOKER, "carry", folder], check=True)
-    if not (folder / "python").exists():  # a build without the front beside it
-        shutil.copytree(ROOT / "python/stoker", folder / "python/stoker")
-    return folder
+    return carried(tmp_path_factory.mktemp("carry") / "stoker", STOKER)
 
 
 @pytest.fixture

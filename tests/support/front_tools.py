@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -37,6 +39,15 @@ def cannot(reason: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def carried(folder: Path, stoker: Path | str) -> Path:
+    """What `stoker carry` lays into a folder for pods, compiled: each pod would do it for itself."""
+    subprocess.run([stoker, "carry", folder], check=True)
+    if not (folder / "python").exists():  # a build without the front beside it
+        shutil.copytree(PACKAGE / "stoker", folder / "python/stoker")
+    compileall.compile_dir(folder / "python", quiet=2)
+    return folder
 
 
 def environment(store: Path, **more: str) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,45 @@ def test_threads_are_looked_at_by_all_and_not_by_fast() -> None:
     assert "tsan" not in [name for name, _ in run_tests.plan(["fast"])]
     marked = [f for f in run_tests.folders() if run_tests.has_mark(f, "tsan")]
     assert "cli" in marked and "remote" in marked and "compat" not in marked
+
+
+def test_what_each_start_of_a_test_imports_is_compiled_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    files = [tmp_path / name for name in ("python/stoker/a.py", "tests/fakes/b.py")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    run_tests.compile_front()
+    assert all(Path(importlib.util.cache_from_source(str(file))).exists() for file in files)
+
+
+def test_folders_run_beside_the_suites_that_run_one_after_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`cli` and the first of the others meet; of the others no two do."""
+    meeting, alone, order = threading.Barrier(2, timeout=120), threading.Lock(), []
+
+    def folder() -> run_tests.Result:
+        meeting.wait()
+        return run_tests.Result(passed=1)
+
+    def other(name: str) -> run_tests.Result:
+        assert alone.acquire(blocking=False)
+        order.append(name)
+        if len(order) == 1:
+            meeting.wait()
+        alone.release()
+        return run_tests.Result(passed=1)
+
+    others = ("lint", "unit", "crash", "container")
+    suites = [("cli", folder), *((name, lambda name=name: other(name)) for name in others)]
+    monkeypatch.setattr(run_tests, "plan", lambda words: list(suites))
+    monkeypatch.setattr(run_tests, "compile_front", lambda: None)
+    monkeypatch.setattr(run_tests.signal, "signal", lambda number, handler: None)
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert run_tests.run_all(["all"]) == 0
+    assert order == ["crash", "container", "lint", "unit"]
+    assert capsys.readouterr().out.endswith("5 passed, 0 failed\n")
