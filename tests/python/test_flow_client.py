@@ -166,7 +166,7 @@ def test_what_a_task_wrote_and_how_it_ended(store: FakeStore) -> None:
     tasks[2].update(status="failed", error=error, attempts=1)
     store.add("r1", tasks, status="failed")
     task = Task("F/r1/work/3")
-    assert task.stderr == "item 1\nlast" and task.stdout == "" and task.stderr_size == 11
+    assert task.stderr == "item 1\nlast\n" and task.stdout == "" and task.stderr_size == 11
     lines = list(task.loglines("stderr"))
     assert [text for _, text in lines] == ["item 1", "last"]
     assert all(isinstance(when, datetime.datetime) for when, _ in lines)
@@ -199,6 +199,21 @@ def test_a_task_that_catch_took_over_finished_without_success(store: FakeStore) 
     for task in (Task("F/r1/work/2"), Task("F/r2/work/2")):
         assert task.finished and not task.successful and task.exception is None
     assert Task("F/r2/work/3").successful
+
+
+def test_what_a_run_was_given_is_a_task_of_its_own(store: FakeStore) -> None:
+    first = {"next": ["work"], "extra": {"flow": {"stored": ["xs", "unset"]}}}
+    steps = {"start": first, "work": {"next": ["end"]}, "end": {}}
+    store.add("r1", whole(), steps=steps)
+    run = Run("F/r1")
+    task = run["_parameters"].task
+    assert sorted(one.id for one in task) == ["alpha", "name", "xs"]
+    assert task.data.alpha == 0.5 and task.successful and task.stdout == ""
+    assert task.metadata_dict["start_step"] == "start" and task.metadata_dict["end_step"] == "end"
+    assert Task("F/r1/_parameters/0") == task == next(iter(Step("F/r1/_parameters")))
+    assert "_parameters" in run and "_parameters" not in [one.id for one in run]
+    with pytest.raises(MetaflowNotFound):
+        Task("F/r1/_parameters/1")
 
 
 def test_metadata_has_metaflows_names_and_what_the_step_logged(store: FakeStore) -> None:
@@ -304,6 +319,8 @@ def test_names_of_nothing(store: FakeStore, kind: Any, path: Any, error: Any) ->
     with pytest.raises(error) as said:
         kind(path)
     assert error is not MetaflowNotFound or ".stoker'" in str(said.value)
+    with pytest.raises(MetaflowNotFound):
+        Metaflow()["G"]
     with pytest.raises(KeyError):
         Run("F/r1")["nope"]
     with pytest.raises(KeyError):

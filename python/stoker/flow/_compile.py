@@ -67,6 +67,8 @@ def compile_flow(
         notes += [bound.note()] if bound.note() else []
     flow = said.setdefault("extra", {}).setdefault("flow", {})
     _merge(flow, _for_tasks(cls, specs, options))
+    if inputs.none:
+        flow["none"] = inputs.none
     if options.get("max_num_splits"):
         # the engine passes it to each task
         said["extra"]["max_splits"] = int(options["max_num_splits"])
@@ -123,9 +125,11 @@ class _Inputs:
     def __init__(self, cls: Any, values: Mapping[str, Any]) -> None:
         self.declared: Dict[str, Any] = {}
         self.stored: Dict[str, Any] = {}
+        self.none: List[str] = []
         for one in parameters_of(cls):
             value = values.get(one.var)
             if value is None:
+                self.none.append(one.var)
                 continue
             try:
                 document = exact(value)

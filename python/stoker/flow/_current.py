@@ -130,8 +130,8 @@ class Current:
 
     @property
     def namespace(self) -> Optional[str]:
-        """The namespace that the client uses."""
-        return self._said("namespace") or f"user:{username()}" if self._task else None
+        """The user's own namespace, whichever the client uses."""
+        return f"user:{self.username}" if self._task else None
 
     @property
     def username(self) -> Optional[str]:

@@ -24,6 +24,7 @@ from .._engine.stored import stored, stored_spec
 _FRESH_S = 0.05
 _FRESH_TIMES = 10
 _LIVE = ("running", "interrupted")  # an interrupted run may be resumed
+PARAMETERS = "_parameters"  # the step whose one task has a run's parameters, as in Metaflow
 
 
 def flow_mark(store: Optional[str], run: str) -> Optional[Mapping[str, Any]]:
@@ -150,6 +151,33 @@ class TaskRecord:
         return {"stdout": logs.get("stdout"), "stderr": logs.get("stderr")}
 
 
+class _Given(TaskRecord):
+    """The task of the step ``_parameters``: no process, but the values that a run was given."""
+
+    __slots__ = ()
+
+    def __init__(self, run: RunRecord) -> None:
+        at = run.body.get("created_ms")
+        brief = {"id": 0, "status": "succeeded", "started_ms": at, "ended_ms": at}
+        super().__init__(run, PARAMETERS, brief)
+
+    @property
+    def full(self) -> Mapping[str, Any]:
+        """Its entry, with the names of the flow's first and last step as metadata."""
+        ends = dict(zip(("start_step", "end_step"), self.run.endpoints))
+        return {**self.brief, "metadata": ends}
+
+    @property
+    def artifacts(self) -> Dict[str, Dict[str, Any]]:
+        """Name → ref of the parameters; large ones are inputs of the first step."""
+        first = (self.run.spec.get("steps") or {}).get(self.run.endpoints[0]) or {}
+        stored = ((first.get("extra") or {}).get("flow") or {}).get("stored") or ()
+        began = self.run.tasks.get(self.run.endpoints[0]) or ()
+        large = began[0].artifacts if stored and began else {}
+        none = {name: _value_ref(None, "json") for name in self.run.mark.get("none") or ()}
+        return {**self.run.given, **none, **{k: large[k] for k in stored if k in large}}
+
+
 class _Index:
     """The tasks of a run at one moment, indexed for look-ups."""
 
@@ -271,7 +299,21 @@ class RunRecord:
 
     def task(self, step: str, task: str) -> Optional[TaskRecord]:
         """A task by its step and id."""
-        return self._index.named.get((step, task))
+        given = _Given(self)
+        return (
+            given if (step, task) == (given.step, given.id) else self._index.named.get((step, task))
+        )
+
+    def of_step(self, step: str) -> List[TaskRecord]:
+        """The tasks of a step, in the order of their addition; ``_parameters`` has one."""
+        return [_Given(self)] if step == PARAMETERS else self.tasks.get(step, [])
+
+    @property
+    def endpoints(self) -> Tuple[str, str]:
+        """Names of the flow's first and last step."""
+        steps = self.spec.get("steps") or {}
+        last = [name for name in steps if not targets(steps[name])]
+        return next(iter(steps), "start"), (last or ["end"])[-1]
 
     def numbered(self, number: int) -> List[TaskRecord]:
         """A task by its number; for a task with several ranks, all of them."""

@@ -222,11 +222,13 @@ class SpunTask:
         return self._log("stderr.log")
 
     def _log(self, name: str) -> str:
+        from .client._task import whole_lines
+
         path = os.path.join(self.folder, name)
         if not os.path.exists(path):
             return ""
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+            return whole_lines(file.read())
 
     @property
     def data(self) -> Any:

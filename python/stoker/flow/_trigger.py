@@ -33,9 +33,13 @@ class Trigger:
 
     @classmethod
     def from_runs(cls, run_objs: List[Any]) -> Trigger:
-        """As if the ends of these runs had started this one."""
+        """As if the ends of these runs had started this one: ``metaflow.FLOW.STEP`` with the name
+        of the last step, and ``metaflow.FLOW.end`` if that has another name."""
         known = {run.pathspec: run for run in run_objs}
-        facts = [one for one in map(facts_of_run, run_objs) if one is not None]
+        facts = []
+        for one in filter(None, map(facts_of_run, run_objs)):
+            own = f"{one['name'].rpartition('.')[0]}.{one['id'].split('/')[2]}"
+            facts += [{**one, "name": name} for name in dict.fromkeys((own, one["name"]))]
         return cls(facts, known.__getitem__)
 
     @property
@@ -57,8 +61,8 @@ class Trigger:
     def runs(self) -> Optional[List[Any]]:
         """The runs whose ends started this one, or None."""
         if self._runs is None:
-            ended = [one.id.split("/") for one in self._events if one.type == "run"]
-            self._runs = [self._run_of("/".join(one[:2])) for one in ended]
+            ended = (one.id.split("/")[:2] for one in self._events if one.type == "run")
+            self._runs = [self._run_of(one) for one in dict.fromkeys(map("/".join, ended))]
         return list(self._runs) or None
 
     def __getitem__(self, key: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tup
 from ..._base.errors import EngineError
 from .. import _records
 from .._records import RunRecord, TaskRecord
-from ..exception import MetaflowNamespaceMismatch, MetaflowNotFound, MetaflowTaggingError
+from ..exception import MetaflowNamespaceMismatch, MetaflowTaggingError
 from ._number import RunId, run_named
 from ._object import MetaflowData, MetaflowObject, time_of
 from ._place import get_namespace, store, store_of
@@ -24,12 +24,12 @@ class Step(MetaflowObject):
 
     def _look(self) -> RunRecord:
         run: RunRecord = super()._look()
-        if self._components[2] not in run.tasks:
+        if not run.of_step(self._components[2]):
             raise self._missing()
         return run
 
     def _own(self) -> List[TaskRecord]:
-        return self._run.tasks.get(self.id, [])
+        return self._run.of_step(self.id)
 
     def _names(self) -> Iterable[str]:
         return [t.id for t in reversed(self._own())]
@@ -124,13 +124,12 @@ class Run(MetaflowObject):
     @property
     def _graph_endpoints(self) -> Tuple[str, str]:
         """Names of the flow's first and last step."""
-        steps = self._run.spec.get("steps") or {}
-        last = [name for name in steps if not _records.targets(steps[name])]
-        return next(iter(steps), "start"), (last or ["end"])[-1]
+        return self._run.endpoints
 
     def _names(self) -> Iterable[str]:
         steps = self._run.tasks.items()
-        return [k for k, v in sorted(steps, key=lambda s: s[1][0].number, reverse=True)]
+        newest = sorted(steps, key=lambda s: s[1][0].number, reverse=True)
+        return [*(name for name, _ in newest), _records.PARAMETERS]
 
     def steps(self, *tags: str) -> Iterator[Step]:
         """Its steps that have begun, the newest first."""
@@ -360,10 +359,7 @@ class Metaflow:
                 yield flow
 
     def __getitem__(self, name: str) -> Flow:
-        try:
-            return Flow(name, _current_metadata=_metadata_of(self))
-        except MetaflowNotFound:
-            raise KeyError(name) from None
+        return Flow(name, _current_metadata=_metadata_of(self))
 
     def _ipython_key_completions_(self) -> List[str]:
         return [f.id for f in self]

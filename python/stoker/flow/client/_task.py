@@ -232,7 +232,7 @@ class Task(MetaflowObject):
         return data
 
     def _log(self, stream: str) -> str:
-        return self._log_bytes(stream).decode("utf-8", "replace")
+        return whole_lines(self._log_bytes(stream).decode("utf-8", "replace"))
 
     @property
     def parent_task_pathspecs(self) -> Iterator[str]:
@@ -279,6 +279,11 @@ class Task(MetaflowObject):
     def code(self) -> None:
         """None: the code of a run isn't packaged apart from its artifacts."""
         return
+
+
+def whole_lines(text: str) -> str:
+    """A log's text, whose last line ends as the others do."""
+    return text if not text or text.endswith("\n") else text + "\n"
 
 
 _KINDS = {"attempt_ok": "internal_attempt_status"}
