@@ -144,6 +144,28 @@ SCOPES = """
 """
 
 
+LITERAL = """
+    class F(FlowSpec):
+        @huggingface_hub(load=[{"repo_id": "org/net", "token": "swordfish"}])
+        @step
+        def start(self):
+            current.huggingface_hub.snapshot_download(repo_id="org/net", token="swordfish", revision="v2")
+            self.next(self.end)
+
+        @card
+        @step
+        def end(self):
+            pass
+"""
+
+
+def test_a_literal_token_is_not_kept(tmp_path: Path, env: dict[str, str], hub: Hub) -> None:
+    done = play(tmp_path, env, LITERAL)
+    assert done.returncode == 0 and "Bearer swordfish" in hub.tokens, done.stderr
+    for one in (tmp_path / ".stoker").rglob("*"):
+        assert not one.is_file() or b"swordfish" not in one.read_bytes(), one
+
+
 @pytest.mark.parametrize(
     ("scope", "one_run", "other_flow"), [("checkpoint", 2, 4), ("flow", 1, 2), ("global", 1, 1)]
 )
@@ -284,12 +306,19 @@ def test_a_reference_outlasts_the_run_that_downloaded(
     (first, second) = sorted(one.name for one in (tmp_path / ".stoker/runs").iterdir())
     for words in (("rm", first), ("store", "gc")):
         subprocess.run([str(engine()), *words], cwd=tmp_path, env=env, check=True)
-    assert "MODEL w1" in play(tmp_path, env, flow, "resume", "end", "--origin-run-id", second).stdout
+    assert (
+        "MODEL w1" in play(tmp_path, env, flow, "resume", "end", "--origin-run-id", second).stdout
+    )
 
 
 def test_main_is_the_usual_revision(tmp_path: Path, env: dict[str, str], hub: Hub) -> None:
     """And a hub's own repositories are others than those of the same name elsewhere."""
-    for more, got in (("", 1), (', revision="main"', 1), (', endpoint="URL/"', 1), (', endpoint="MIRROR"', 2)):
+    for more, got in (
+        ("", 1),
+        (', revision="main"', 1),
+        (', endpoint="URL/"', 1),
+        (', endpoint="MIRROR"', 2),
+    ):
         other = hub.url.replace("127.0.0.1", "localhost")
         flow = REFERENCE.replace("MORE", more.replace("URL", hub.url).replace("MIRROR", other))
         done = play(tmp_path, env, flow)

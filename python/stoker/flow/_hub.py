@@ -100,7 +100,9 @@ class Hub:
             raise ValueError("repo_id is missing: which repository of the hub is it?")
         said = {"repo_type": "model", "revision": "main"}
         said.update({k: asked[k] for k in _FILES if asked.get(k) is not None})
-        endpoint = asked.get("endpoint") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+        endpoint = (
+            asked.get("endpoint") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+        )
         key = repr([*sorted(said.items()), endpoint.rstrip("/")])
         name = "hf-" + sha256(key.encode()).hexdigest()[:16]
         with self._place() as own:
