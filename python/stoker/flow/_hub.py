@@ -105,13 +105,12 @@ class Hub:
         )
         key = repr([*sorted(said.items()), endpoint.rstrip("/")])
         name = "hf-" + sha256(key.encode()).hexdigest()[:16]
-        with self._place() as own:
-            with _one_at_a_time(name):
-                kept = None if asked.get("force_download") else self._kept(name)
-                if kept is None:
-                    _download(asked, own)
-                    metadata = {"registry": "huggingface", MARK: {"latest": False, "type": _KIND}}
-                    kept = checkpoint._keep_folder(Path(own), name, {**said, **metadata})
+        with self._place() as own, _one_at_a_time(name):
+            kept = None if asked.get("force_download") else self._kept(name)
+            if kept is None:
+                _download(asked, own)
+                metadata = {"registry": "huggingface", MARK: {"latest": False, "type": _KIND}}
+                kept = checkpoint._keep_folder(Path(own), name, {**said, **metadata})
         reference = record(kept)
         if folder is not None:
             unpack(reference, folder)
