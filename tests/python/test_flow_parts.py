@@ -291,9 +291,14 @@ def test_code_of_helpers_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> 
         def end(self) -> None:
             pass
 
-    looked = []
+    looked: list[Any] = []
     find = File._found
-    monkeypatch.setattr(File, "_found", lambda self, one: looked.append(one) or find(self, one))
+
+    def found(file: File, one: Any) -> Any:
+        looked.append(one)
+        return find(file, one)
+
+    monkeypatch.setattr(File, "_found", found)
     code = compile_flow(Helped, {}, {}).compiled.code
     assert code is not None
     (helper,) = [n for n, one in enumerate(code["parts"]) if one["name"] == "method 'helper'"]
