@@ -203,6 +203,27 @@ def saving(
         _prune(name, keep)
 
 
+def _keep_folder(source: Path, name: str, metadata: Dict[str, Any]) -> Checkpoint:
+    """A folder as a checkpoint of this task, from whichever rank: its files are hard links where
+    the file system allows that, so nothing may write into them."""
+    home = directory()
+    with preemption.deferred():
+        partial = _partial(home, name, f"{_rank()}-{os.getpid()}")
+        try:
+            shutil.copytree(source, os.path.join(partial, "data"), True, copy_function=_link)
+            return _commit(home, partial, name, None, metadata, {"path": "data"})
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def _check(name: str, keep: Optional[int]) -> None:
     if not _NAME.match(name):
         raise ValueError(
@@ -307,7 +328,12 @@ def _commit(
                 _sync(path)
         _sync(folder)
     entry = os.path.join(home, f"{name}.{number:06d}")
-    os.rename(partial, entry)
+    try:
+        os.rename(partial, entry)
+    except OSError:
+        if not os.path.isdir(entry):
+            raise
+        return _commit(home, partial, name, step, metadata, more)  # another rank has that number
     _sync(str(home))
     return Checkpoint(entry, manifest)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from cli_tools import PYTHON, Cli
 
+from stoker._code.masks import masked
+
 UTIL = """
     def area(x):
         return x * x
@@ -121,6 +123,70 @@ def test_secrets_are_stars(project: Cli) -> None:
     assert 'key = "***********"' in project("show", "latest/train", "--code").out
     for path in (project.folder / ".stoker").rglob("*"):
         assert not path.is_file() or b"swordfish" not in path.read_bytes(), path
+
+
+LITERALS = """
+    from stoker import pipeline, step
+    import login
+
+    @step
+    def train() -> str:
+        login.now(token="hf_Swordfish2swordfish")
+        return "x"
+
+    @pipeline
+    def p():
+        train()
+
+    if __name__ == "__main__":
+        p()
+"""
+LOGIN = """
+    PASSWORD = "swordfish"
+    KEYS = {"api_key": "swordfish", "name": "kept-name"}
+
+    def now(token, url="https://me:swordfish@host/path"):
+        assert token != "hf_Swordfish3swordfish"
+"""
+
+
+def test_literals_that_look_like_secrets_are_stars(cli: Cli) -> None:
+    """In functions and modules; the function itself, and its part of the cache key, are as before."""
+    cli.write("login.py", textwrap.dedent(LOGIN))
+    cli.write("prog.py", textwrap.dedent(LITERALS))
+    done = cli("run", "-q", "--python", PYTHON, "prog.py")
+    assert done.code == 0, done.err
+    text = cli("show", "latest/train", "--code").out
+    for part in (
+        'login.now(token="***")',
+        'PASSWORD = "***"\nKEYS = {"api_key": "***", "name": "kept-name"}\n',
+        'url="https://***@host/path"',
+        'token != "***"',
+    ):
+        assert part in text, (part, text)
+    for path in (cli.folder / ".stoker").rglob("*"):
+        assert not path.is_file() or b"swordfish" not in path.read_bytes().lower(), path
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("self.password: str = 'a b'", 'self.password: str = "***"'),
+        ('environ["HF_TOKEN"] = "abcdefgh"', 'environ["HF_TOKEN"] = "***"'),
+        ('get("DB_PASSWORD", "abc") + "d"', 'get("DB_PASSWORD", "***") + "d"'),
+        ('f(token=("abcdefgh"\n"ijk"), x="y")', 'f(token=("***"), x="y")'),
+        ('if secret == "abc":', 'if secret == "***":'),
+        ('login("ghp_0123456789abcdefghij")', 'login("***")'),
+        ('pad_token="<pad>", cls_token="[CLS]"', None),
+        ('token: str = "main", tokenizer="bert-base"', None),
+        ('token=environ["HF_TOKEN"], max_tokens=5', None),
+        ('["password", "email"]', None),
+        ('url + "?token=" + x + "abcdefgh"', None),
+        ('print("token: " + x, "abcdefgh")', None),
+    ],
+)
+def test_what_looks_like_a_secret(code: str, shown: str | None) -> None:
+    assert masked(code) == (shown or code)
 
 
 def test_stored_once_and_removed(project: Cli) -> None:

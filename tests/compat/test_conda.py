@@ -146,7 +146,7 @@ def test_builds_are_part_of_the_cache_key(
     assert SEEN.replace("3.0", "3.1") in run(tmp_path, env, FLOW, *anew).stdout
 
 
-@pytest.mark.parametrize("said", ["variable", "list", "brackets", "qualified"])
+@pytest.mark.parametrize("said", ["variable", "list", "commented", "brackets", "qualified"])
 def test_channels(tmp_path: Path, env: dict[str, str], channel: Path, said: str) -> None:
     """The first channel that has a package counts, wherever the channels are written."""
     mine = tmp_path / "mine"
@@ -154,6 +154,7 @@ def test_channels(tmp_path: Path, env: dict[str, str], channel: Path, said: str)
     both = {
         "variable": f"{mine},{channel}",
         "list": f"# my own\nchannels:\n  - {mine}  # first\n  - {channel}\nssl_verify: true\n",
+        "commented": f"channels:\n\n# mine\n- {mine}\n\n  # others\n- {channel}\nssl_verify: true\n",
         "brackets": f"channels: [{mine}, '{channel}']\n",
     }
     flow = FLOW.replace(">=2", "1.0")
@@ -204,6 +205,7 @@ GPU = {
     "step": "@resources(gpu=1)\n        @conda",
     "torch": '"pytorch": "9.0"',
     "pinned": '"pytorch": "9.0=*cuda*"',
+    "torch for the CPU": '"pytorch": "9.0=cpu*"',
     "other": '"trees": "4.0"',
     "other for the CPU": '"trees": "4.0=cpu*"',
 }
@@ -216,6 +218,7 @@ GPU = {
         ("torch", "12.4", None),
         ("pinned", "", "No candidates|__cuda"),
         ("pinned", "12.4", None),
+        ("torch for the CPU", "12.4", None),
         ("other", "", "the trees of its environment"),
         ("other", "12.4", None),
         ("other for the CPU", "12.4", None),
@@ -226,7 +229,8 @@ def test_build_for_the_cpu_is_not_for_a_gpu(
 ) -> None:
     """The solver takes the build for the CPU where the machine has no driver."""
     for name, version in (("pytorch", "9.0"), ("trees", "4.0")):
-        conda_package(channel, name, version, {f"share/{name}": "cpu"}, build="cpu_generic_h1_0")
+        files = {f"{SITE}/{'torch' if name == 'pytorch' else name}/version.py": "cuda = None\n"}
+        conda_package(channel, name, version, files, build="cpu_generic_h1_0")
         conda_package(
             channel,
             name,

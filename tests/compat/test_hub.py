@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from compat_tools import SHIM
 from environment_tools import run
-from front_tools import PACKAGE, environment, needs_engine
+from front_tools import PACKAGE, engine, environment, needs_engine
 from hub import Hub
 
 pytestmark = needs_engine
@@ -143,6 +144,28 @@ SCOPES = """
 """
 
 
+LITERAL = """
+    class F(FlowSpec):
+        @huggingface_hub(load=[{"repo_id": "org/net", "token": "swordfish"}])
+        @step
+        def start(self):
+            current.huggingface_hub.snapshot_download(repo_id="org/net", token="swordfish", revision="v2")
+            self.next(self.end)
+
+        @card
+        @step
+        def end(self):
+            pass
+"""
+
+
+def test_a_literal_token_is_not_kept(tmp_path: Path, env: dict[str, str], hub: Hub) -> None:
+    done = play(tmp_path, env, LITERAL)
+    assert done.returncode == 0 and "Bearer swordfish" in hub.tokens, done.stderr
+    for one in (tmp_path / ".stoker").rglob("*"):
+        assert not one.is_file() or b"swordfish" not in one.read_bytes(), one
+
+
 @pytest.mark.parametrize(
     ("scope", "one_run", "other_flow"), [("checkpoint", 2, 4), ("flow", 1, 2), ("global", 1, 1)]
 )
@@ -221,6 +244,88 @@ def test_gang(tmp_path: Path, env: dict[str, str]) -> None:
     assert "SEEN ['w1', 'w1']" in done.stdout, done.stderr
 
 
+NODE = """
+    class F(FlowSpec):
+        @step
+        def start(self):
+            self.next(self.work, num_parallel=2)
+
+        @huggingface_hub
+        @parallel
+        @step
+        def work(self):
+            self.kept = None
+            if current.parallel.node_index == 1:
+                self.kept = current.huggingface_hub.snapshot_download(repo_id="org/net")
+            self.next(self.join)
+
+        @huggingface_hub(cache_scope="flow")
+        @step
+        def join(self, inputs):
+            ours = current.huggingface_hub.snapshot_download(repo_id="org/net")
+            load_model(inputs[1].kept, "theirs")
+            print("KEPT", files("theirs"), ours["key"] != inputs[1].kept["key"])
+            self.next(self.end)
+
+        @step
+        def end(self):
+            pass
+"""
+
+
+def test_what_a_node_downloads_is_kept(tmp_path: Path, env: dict[str, str], hub: Hub) -> None:
+    done = play(tmp_path, env, NODE)
+    assert "KEPT ['config.json', 'deep/weights.bin', 'notes.md'] True" in done.stdout, done.stderr
+    assert hub.got["org/net/notes.md"] == 1
+
+
+REFERENCE = """
+    class F(FlowSpec):
+        @huggingface_hub
+        @step
+        def start(self):
+            self.net = current.huggingface_hub.snapshot_download(repo_id="org/net" MORE)
+            print("SIZE", os.stat(os.path.join(self.net["url"], "notes.md")).st_nlink)
+            self.next(self.end)
+
+        @model(load=["net"])
+        @step
+        def end(self):
+            print("MODEL", text(current.model.loaded["net"], "deep", "weights.bin"))
+"""
+
+
+def test_a_reference_outlasts_the_run_that_downloaded(
+    tmp_path: Path, env: dict[str, str], hub: Hub
+) -> None:
+    """The second run's files are its own: links to those of the first, which is removed."""
+    flow = REFERENCE.replace("MORE", "")
+    assert "SIZE 1" in play(tmp_path, env, flow).stdout
+    assert "SIZE 2" in play(tmp_path, env, flow).stdout
+    assert hub.got["org/net/notes.md"] == 1
+    (first, second) = sorted(one.name for one in (tmp_path / ".stoker/runs").iterdir())
+    for words in (("rm", first), ("store", "gc")):
+        subprocess.run([str(engine()), *words], cwd=tmp_path, env=env, check=True)
+    assert (
+        "MODEL w1" in play(tmp_path, env, flow, "resume", "end", "--origin-run-id", second).stdout
+    )
+
+
+def test_main_is_the_usual_revision(tmp_path: Path, env: dict[str, str], hub: Hub) -> None:
+    """And a hub's own repositories are others than those of the same name elsewhere."""
+    for more, got in (
+        ("", 1),
+        (', revision="main"', 1),
+        (', endpoint="URL/"', 1),
+        (', endpoint="MIRROR"', 2),
+    ):
+        other = hub.url.replace("127.0.0.1", "localhost")
+        flow = REFERENCE.replace("MORE", more.replace("URL", hub.url).replace("MIRROR", other))
+        done = play(tmp_path, env, flow)
+        assert "MODEL w1" in done.stdout, done.stderr
+        assert hub.got["org/net/notes.md"] == got, more
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [
@@ -242,7 +347,11 @@ def test_without_the_package(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nsys.modules['huggingface_hub'] = None\n"
     )
-    env = environment(tmp_path / ".stoker", PYTHONPATH=f"{tmp_path}:{SHIM}:{PACKAGE}")
+    env = environment(
+        tmp_path / ".stoker",
+        PYTHONPATH=f"{tmp_path}:{SHIM}:{PACKAGE}",
+        XDG_CACHE_HOME=str(tmp_path / "cache"),
+    )
     done = play(tmp_path, env, GANG)
     assert done.returncode == 1
     assert f"@huggingface_hub needs the package huggingface_hub, which {sys.executable} lacks" in (

@@ -88,6 +88,60 @@ except RuntimeError as bad:
     print("fails", bad)
 print(Client().list_services(), deployer.find_model_server())
 """
+# A web server stands in for MLflow's: it has a file "ping".
+STANDS_IN = """
+import os, sys
+from zenml.client import Client
+from zenml.integrations.mlflow.model_deployers import MLFlowModelDeployer
+from zenml.integrations.mlflow.services import MLFlowDeploymentConfig
+from stoker._zen import daemons, mlflow_services, services
+
+really, made = daemons.start, []
+
+def start(command, env, log):
+    port = command[command.index("--port") + 1]
+    made.append(really([sys.executable, "-m", "http.server", "-b", "127.0.0.1", port], env, log))
+    return made[-1]
+
+def deploy(**more):
+    asked = MLFlowDeploymentConfig(model_name="m", model_uri="/the/model", **more)
+    return deployer.deploy_model(asked, timeout=300)
+
+daemons.start = start
+open("ping", "w").close()
+deployer = MLFlowModelDeployer("mlflow", {"service_path": os.path.abspath("logs")})
+"""
+PLACED = """
+first, again = deploy(), deploy()
+(found,) = deployer.find_model_server()
+print(first.uuid == again.uuid == found.uuid, len(made), os.listdir("logs") == [str(first.uuid)])
+print(found.status.log_file == os.path.abspath(f"logs/{found.uuid}/service.log"))
+print("GET /ping" in "".join(deployer.get_model_server_logs(found.uuid)))
+deployer.delete_model_server(found.uuid)
+print(os.listdir("logs"), made[0].is_alive())
+mine = deploy(root_runtime_path=os.path.abspath("mine"))
+print(os.listdir("mine") == [str(mine.uuid)])
+"""
+RAISES = """
+def raising(what):
+    def call(*args, **more):
+        raise what("no luck")
+    return call
+
+for place, name, what in (
+    (services, "update", OSError),
+    (mlflow_services.MLFlowDeploymentEndpoint, "is_active", ValueError),
+    (mlflow_services.MLFlowDeploymentEndpoint, "is_active", KeyboardInterrupt),
+):
+    kept = getattr(place, name)
+    setattr(place, name, raising(what))
+    try:
+        deploy()
+    except BaseException as bad:
+        print(type(bad).__name__, bad)
+    setattr(place, name, kept)
+    print(daemons._wait(lambda: not made[-1].is_alive(), 60), Client().list_services())
+"""
 
 
 @pytest.fixture
@@ -163,3 +217,16 @@ def test_a_server_that_ends_is_an_error_with_its_last_words(folder: Path) -> Non
     text = "\n".join(runs(folder, FAILS))
     assert "fails model 'm' isn't served: the server of model 'm' ended" in text
     assert "No such artifact: 'model'" in text and text.endswith("[] []")
+
+
+@needs_engine
+def test_service_path_is_part_of_a_servers_record(folder: Path) -> None:
+    lines = runs(folder, STANDS_IN + PLACED)
+    assert lines == ["True 1 True", "True", "True", "[] False", "True"]
+
+
+@needs_engine
+def test_no_server_is_left_where_the_start_raises(folder: Path) -> None:
+    lines = runs(folder, STANDS_IN + RAISES)
+    why = "RuntimeError model 'm' isn't served: no luck"
+    assert lines == [why, "True []", why, "True []", "KeyboardInterrupt no luck", "True []"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from front_tools import PACKAGE  # noqa: F401  (the package's folder is on the path now)
 
+from stoker._code.texts import File
 from stoker.flow import (
     Config,
     ConfigValue,
@@ -263,6 +264,64 @@ def test_frameworks_are_seen_where_devices_are_asked_for() -> None:
 
     steps = compile_flow(Uses, {}, {}).compiled.spec["steps"]
     assert steps["start"]["uses"] == ["jax"] and "uses" not in steps["end"]
+
+
+def shared(x: int) -> int:
+    return x + 1
+
+
+def test_code_of_helpers_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many steps may call it."""
+
+    class Helped(FlowSpec):
+        @step
+        def start(self) -> None:
+            self.x = shared(self.helper())
+            self.next(self.middle)
+
+        def helper(self) -> int:
+            return shared(2)
+
+        @step
+        def middle(self) -> None:
+            self.x = shared(self.helper())
+            self.next(self.end)
+
+        @step
+        def end(self) -> None:
+            pass
+
+    looked: list[Any] = []
+    find = File._found
+
+    def found(file: File, one: Any) -> Any:
+        looked.append(one)
+        return find(file, one)
+
+    monkeypatch.setattr(File, "_found", found)
+    code = compile_flow(Helped, {}, {}).compiled.code
+    assert code is not None
+    (helper,) = [n for n, one in enumerate(code["parts"]) if one["name"] == "method 'helper'"]
+    assert all(helper in parts for parts in code["steps"].values())
+    assert looked.count(Helped.helper) == looked.count(shared) == 1
+
+
+def test_a_constant_secret_counts_for_the_cache_by_its_digest() -> None:
+    def made(secret: str) -> dict[str, str]:
+        class Constant(FlowSpec):
+            API_KEY = secret
+            where = "here"
+
+            @step
+            def start(self) -> None:
+                pass
+
+        found = compile_flow(Constant, {}, {"cache": True}).compiled.spec["steps"]["start"]["code"]
+        return dict(found)
+
+    one, other = made("swordfish"), made("sailfish")
+    assert one["constant where"] == "'here'" and "swordfish" not in str(one)
+    assert one["constant API_KEY"] != other["constant API_KEY"]
 
 
 def test_settings_of_decorators() -> None:

@@ -99,8 +99,9 @@ def test_deepspeed(tmp_path: Path) -> None:
     assert said == sorted(first + second + third)
     devices = DEEPSPEED.replace("cpu=2", "gpu=1").replace('{"num_gpus": 1, ', "{")
     (other := tmp_path / "devices").mkdir()
-    (other / "script.py").write_text(script)
-    play(other, devices, STOKER_ACCEL="sim:2xA100")
+    for name in ("script.py", "my $HOME.py"):
+        (other / name).write_text(script)
+    play(other, devices.replace("script.py", "my $HOME.py"), STOKER_ACCEL="sim:2xA100")
     assert (
         "script ['--local_rank=0', '--lr', '0.1', '--name', 'a b$c'] 1 0 2 1 1 2"
         in (logs(other, "train")[0])

@@ -31,7 +31,7 @@ from .._definition.step import StepDefinition
 from .._worker.frameworks import BUILT_ON, NAMES
 from .bytecode import code_text, hash_of
 from .modules import Modules
-from .texts import Piece, module_piece, pieces_at_home
+from .texts import File, Piece, module_piece, pieces_at_home
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _MAX_DEPTH = 60
@@ -47,6 +47,7 @@ class Digester:
     def __init__(self) -> None:
         self._modules = Modules()
         self._walked: Dict[int, Tuple[Any, _Walk]] = {}
+        self._files: Dict[str, File] = {}
 
     def parts(
         self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]] = None
@@ -77,7 +78,7 @@ class Digester:
         walk = self._walk(func, annotations)
         named = sorted(part[7:] for part in walk.parts if part.startswith("module "))
         modules = (module_piece(name, self._modules.source(name)) for name in named)
-        return [*pieces_at_home(walk.objects), *modules]
+        return [*pieces_at_home(walk.objects, self._files), *modules]
 
     def _walk(self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]]) -> _Walk:
         known = self._walked.get(id(func))

@@ -14,6 +14,8 @@ import sys
 import types
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
+from .masks import masked
+
 _TEXT_MOST = 256 << 10  # characters of one piece
 _ALL_MOST = 4 << 20  # of all of a run
 _CLOSERS = tuple(")]}")
@@ -29,10 +31,11 @@ class Piece(NamedTuple):
 
 
 class Record:
-    """The texts of a run's steps; each text is there once."""
+    """The texts of a run's steps, each once, without literals that look like secrets."""
 
     def __init__(self) -> None:
         self._index: Dict[Piece, int] = {}
+        self._parts: List[Piece] = []
         self._steps: Dict[str, List[int]] = {}
         self._size = 0
 
@@ -45,27 +48,30 @@ class Record:
                 if len(piece.text) > _TEXT_MOST or self._size + len(piece.text) > _ALL_MOST:
                     continue
                 self._size += len(piece.text)
-                at = self._index[piece] = len(self._index)
+                at = self._index[piece] = len(self._parts)
+                self._parts.append(piece._replace(text=masked(piece.text)))
             if at not in found:
                 found.append(at)
 
     def document(self) -> Dict[str, Any]:
         """``{"stoker": 1, "parts": [{"name", "file", "text"}], "steps": {NAME: [PART]}}``."""
-        parts = [{k: v for k, v in p._asdict().items() if v is not None} for p in self._index]
+        parts = [{k: v for k, v in p._asdict().items() if v is not None} for p in self._parts]
         return {"stoker": 1, "parts": parts, "steps": self._steps}
 
 
-def pieces_at_home(objects: Dict[str, Any]) -> Iterator[Piece]:
+def pieces_at_home(objects: Dict[str, Any], known: Dict[str, File]) -> Iterator[Piece]:
     """The texts of functions, classes and constants (given by their names) of one module, in the
-    order of its lines, each once."""
-    files: Dict[str, _File] = {}
-    placed: List[Tuple[int, int, int, str, _File]] = []
-    home: Optional[_File] = None
+    order of its lines, each once; ``known`` has the files that were read before."""
+    files: Dict[str, File] = {}
+    placed: List[Tuple[int, int, int, str, File]] = []
+    home: Optional[File] = None
     for label, one in objects.items():
         path = _path_of(one)
         if path is None and home is None:
             continue
-        file = home if path is None else files.setdefault(path, _File(path))
+        if path is not None and path not in known:
+            known[path] = File(path)
+        file = home if path is None else files.setdefault(path, known[path])
         assert file is not None
         home = home or file
         block = file.block_of(one)
@@ -76,7 +82,7 @@ def pieces_at_home(objects: Dict[str, Any]) -> Iterator[Piece]:
         if i_file == end[0] and -last <= end[1]:
             continue  # a method of a class that is there
         end = (i_file, -last)
-        yield Piece(label, _shown(file.path), "".join(file.lines[first - 1 : -last]))
+        yield Piece(label, file.shown, file.text(first, -last))
 
 
 def module_piece(name: str, source: bytes) -> Piece:
@@ -86,14 +92,29 @@ def module_piece(name: str, source: bytes) -> Piece:
     return Piece(f"module {name}", _shown(path) if path else None, text)
 
 
-class _File:
+class File:
+    """A file of code, each of whose blocks is looked for once."""
+
     def __init__(self, path: str) -> None:
         self.path = path
+        self.shown = _shown(path)
         linecache.checkcache(path)
         self.lines = linecache.getlines(path)
+        self._blocks: Dict[Any, Tuple[Any, Optional[Tuple[int, int]]]] = {}
+        self._texts: Dict[Tuple[int, int], str] = {}
+
+    def text(self, first: int, last: int) -> str:
+        """The lines from the first to the last one, which count from 1."""
+        return self._texts.setdefault((first, last), "".join(self.lines[first - 1 : last]))
 
     def block_of(self, one: Any) -> Optional[Tuple[int, int]]:
-        """First and last line."""
+        """First and last line of a function, a class or a constant (its name)."""
+        key = one if isinstance(one, str) else id(one)
+        if key not in self._blocks:
+            self._blocks[key] = (one, self._found(one))
+        return self._blocks[key][1]
+
+    def _found(self, one: Any) -> Optional[Tuple[int, int]]:
         if isinstance(one, types.FunctionType):
             first = one.__code__.co_firstlineno
             last = _last_line(one.__code__)

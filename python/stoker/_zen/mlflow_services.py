@@ -257,7 +257,17 @@ class MLFlowDeploymentService:
         env["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
         made = daemons.start(command, env, self.status.log_file)
         process = {**made._asdict(), "port": port}
-        services.update(self.uuid, {"process": process})
+        try:
+            services.update(self.uuid, {"process": process})
+        except BaseException:  # nobody would find it
+            made.end(0, True)
+            raise
+
+    def _drop(self) -> None:
+        """Kill it, whatever it answers."""
+        daemon = self._daemon()
+        if daemon is not None:
+            daemon.end(0, True)
 
     def stop(self, timeout: int = 0, force: bool = False) -> None:
         """End it, and wait for at most ``timeout`` seconds until it has ended; then it is killed."""
@@ -543,6 +553,8 @@ class MLFlowModelDeployer(BaseModelDeployer):
             EntityExistsError: there is one of its name.
             RuntimeError: it doesn't start.
         """
+        if self.configuration.get("service_path") and not config.root_runtime_path:
+            config.root_runtime_path = self.local_path  # its record has it, so others find its log
         same = self.find_model_server(config=config.model_dump())
         if same and not continuous_deployment_mode:
             return same[0]
@@ -555,14 +567,15 @@ class MLFlowModelDeployer(BaseModelDeployer):
         kind = service_type or MLFlowDeploymentService.SERVICE_TYPE
         version = _version_id(config.model_name, config.model_version)
         made = services.create(config, kind, version)
-        if self.configuration.get("service_path"):
-            config.root_runtime_path = self.local_path
         service = MLFlowDeploymentService(made.id, config)
         try:
             service.start(timeout)
-        except Exception as bad:
+        except BaseException as bad:
+            service._drop()
             services.delete(made.id)
-            raise RuntimeError(f"model '{config.model_name}' isn't served: {bad}") from bad
+            if isinstance(bad, Exception):
+                raise RuntimeError(f"model '{config.model_name}' isn't served: {bad}") from bad
+            raise
         return service
 
     def stop_model_server(self, uuid: Any, timeout: int = 300, force: bool = False) -> None:

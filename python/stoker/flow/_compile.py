@@ -4,7 +4,7 @@ options."""
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 
 from .._base.digest import sha256
 from .._definition.entry import Entry
@@ -21,6 +21,9 @@ from ._parameters import DelayEvaluator, config_names, parameters_of, set_config
 from ._tags import system_tags
 from ._task import entry_of
 from .exception import MetaflowException
+
+if TYPE_CHECKING:
+    from .._code.texts import Piece
 
 _VALUE_MAX = 4 << 10  # bytes of JSON; a larger parameter is an artifact, not a part of every task
 _KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
@@ -285,6 +288,7 @@ class _Code:
         self.record = Record()
         self._cls = cls
         self._digester = Digester()
+        self._pieces: Optional[List[Piece]] = None  # of the helpers
         self._helpers = [
             (name, one)
             for base in cls.__mro__
@@ -301,11 +305,16 @@ class _Code:
     def parts(self, step: str) -> Dict[str, str]:
         """The parts of the step's code for the cache key: its function and the class's other
         attributes."""
+        from .._code.bytecode import hash_of
+        from .._code.masks import is_secret, masked
+
         parts = dict(self._digester.parts(getattr(self._cls, step)))
         for name in constants_of(self._cls):
             value = getattr(self._cls, name)
             try:
-                parts[f"constant {name}"] = repr(exact(value))[:200]
+                text = repr(exact(value))[:200]
+                secret = is_secret(name) or masked(text) != text
+                parts[f"constant {name}"] = hash_of([text]) if secret else text
             except NotJsonError:
                 parts[f"constant {name}"] = type(value).__qualname__
         for name, one in self._helpers:
@@ -314,13 +323,16 @@ class _Code:
 
     def keep(self, step: str) -> None:
         """Put the texts of the same code on record."""
-        self.record.add(step, self._digester.pieces(getattr(self._cls, step)))
-        for name, one in self._helpers:
-            pieces = self._digester.pieces(one)
-            own = f"method '{name}'"
-            self.record.add(
-                step, (p._replace(name=own) if p.name == "function" else p for p in pieces)
+        if self._pieces is None:
+            self._pieces = list(
+                dict.fromkeys(
+                    p._replace(name=f"method '{name}'") if p.name == "function" else p
+                    for name, one in self._helpers
+                    for p in self._digester.pieces(one)
+                )
             )
+        own = self._digester.pieces(getattr(self._cls, step))
+        self.record.add(step, [*own, *self._pieces])
 
 
 def graph_info(cls: Any) -> Dict[str, Any]:

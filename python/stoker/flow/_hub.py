@@ -1,9 +1,10 @@
 """``current.huggingface_hub``: repositories of the Hugging Face Hub, downloaded once and kept beside
-the task's checkpoints."""
+the checkpoints of each task that asks for them, as hard links."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import sys
@@ -13,7 +14,7 @@ from typing import Any, Dict, Iterator, Optional
 
 from .. import checkpoint
 from .._base.digest import sha256
-from ._checkpoints import MARK, _entries, homes_of_runs, merge, record, unpack
+from ._checkpoints import MARK, _entries, homes_of_runs, record, unpack
 from ._current import current
 from ._models import Loaded
 from .exception import MetaflowException
@@ -45,21 +46,18 @@ class Hub:
             folder = (
                 os.path.join(self._folder, *name.split("/")) if path is None else os.fspath(path)
             )
-            self.loaded.info[name] = self._got(asked, folder) or {}
+            self.loaded.info[name] = self._got(asked, folder)
             self.loaded._folders[name] = folder
 
     def _end(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def snapshot_download(self, **asked: Any) -> Optional[Dict[str, Any]]:
+    def snapshot_download(self, **asked: Any) -> Dict[str, Any]:
         """Download a repository, unless it is kept already; returns a reference for
         ``@model(load=…)``, ``current.model.load`` and ``load_model``.
 
         Args:
             asked: those of ``huggingface_hub.snapshot_download``.
-
-        Returns:
-            None in all nodes except the first, which keeps it for all.
 
         Raises:
             ValueError: there is no ``repo_id``.
@@ -96,35 +94,40 @@ class Hub:
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             yield folder
 
-    def _got(self, asked: Dict[str, Any], folder: Optional[str] = None) -> Optional[Dict[str, Any]]:
+    def _got(self, asked: Dict[str, Any], folder: Optional[str] = None) -> Dict[str, Any]:
         """What is kept of a repository, downloaded if necessary; its files are put into ``folder``."""
         if not asked.get("repo_id"):
             raise ValueError("repo_id is missing: which repository of the hub is it?")
-        said = {"repo_type": "model", **{k: asked[k] for k in _FILES if asked.get(k) is not None}}
-        name = "hf-" + sha256(repr(sorted(said.items())).encode()).hexdigest()[:16]
-        with self._place() as own:
-            with _one_at_a_time(name):
-                kept = None if asked.get("force_download") else self._kept(name)
-                if kept is None:
-                    _download(asked, own)
-                    metadata = {"registry": "huggingface", MARK: {"latest": False, "type": _KIND}}
-                    made = checkpoint.save(
-                        Path(own), name, metadata={**said, **metadata}, keep=None
-                    )
-                    kept = None if made is None else record(made)
-            if folder is not None and kept is not None:
-                unpack(kept, folder)
-            elif folder is not None:
-                merge(own, folder)
-        return kept
+        said = {"repo_type": "model", "revision": "main"}
+        said.update({k: asked[k] for k in _FILES if asked.get(k) is not None})
+        endpoint = (
+            asked.get("endpoint") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+        )
+        key = repr([*sorted(said.items()), endpoint.rstrip("/")])
+        name = "hf-" + sha256(key.encode()).hexdigest()[:16]
+        with self._place() as own, _one_at_a_time(name):
+            kept = None if asked.get("force_download") else self._kept(name)
+            if kept is None:
+                _download(asked, own)
+                metadata = {"registry": "huggingface", MARK: {"latest": False, "type": _KIND}}
+                kept = checkpoint._keep_folder(Path(own), name, {**said, **metadata})
+        reference = record(kept)
+        if folder is not None:
+            unpack(reference, folder)
+        return reference
 
-    def _kept(self, name: str) -> Optional[Dict[str, Any]]:
+    def _kept(self, name: str) -> Optional[checkpoint.Checkpoint]:
+        """This task's own, which is made of another task's: that may be removed with its run."""
+        mine = os.path.realpath(checkpoint.directory())
         step = str(current.step_name) if self._scope == "checkpoint" else None
         flow = None if self._scope == "global" else str(current.flow_name)
-        for homes in homes_of_runs(step, flow):
+        for homes in itertools.chain([[mine]], homes_of_runs(step, flow)):
             found = [one for home in homes for one in _entries(home, _KIND) if one.name == name]
-            if found:
-                return record(max(found, key=lambda one: one.time))
+            for one in sorted(found, key=lambda one: one.time, reverse=True):
+                if homes == [mine]:
+                    return one
+                with contextlib.suppress(OSError):  # its run is being removed
+                    return checkpoint._keep_folder(one.path, name, one.metadata)
         return None
 
 

@@ -294,11 +294,10 @@ class DeepspeedExecutor(TorchrunExecutor):
         n = processes(self.call, said.get("num_gpus") or self._nproc_per_node, self._devices)
         as_module = "module" in said
         script = str(entrypoint) if as_module and entrypoint else self._script(entrypoint)
-        words = [*(["-m"] if as_module else []), script]
-        if "no_local_rank" not in said:
-            words.append('--local_rank="$LOCAL_RANK"')
+        words = [sys.executable, "-u", *(["-m"] if as_module else []), script]
         # The shell knows LOCAL_RANK, which each process has of its own; the words are its arguments.
-        plain = " ".join(w if "$" in w else shlex.quote(w) for w in [sys.executable, "-u", *words])
+        rank = "" if "no_local_rank" in said else ' --local_rank="$LOCAL_RANK"'
+        plain = " ".join(map(shlex.quote, words)) + rank
         program = ["/bin/sh", "-c", f'exec {plain} "$@"', "sh", *self._words(entrypoint_args)]
         env = {"CROSS_RANK": here.node_index, "CROSS_SIZE": here.num_nodes, "LOCAL_SIZE": n}
         if said.get("master_port"):

@@ -105,5 +105,5 @@ def _channels_in(path: str) -> List[str]:
             text = re.sub(r"(^|\s)#.*", "", file.read())
     except OSError:
         return []
-    said = re.search(r"^channels:\s*(\[[^]]*\]|(?:\n?[ \t]*- .*)+)", text, re.MULTILINE)
+    said = re.search(r"^channels:\s*(\[[^]]*\]|(?:\s*- .*)+)", text, re.MULTILINE)
     return re.findall(r"[^\s\[\],'\"]{2,}", said[1]) if said else []

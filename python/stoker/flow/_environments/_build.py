@@ -233,11 +233,12 @@ def _builds(folder: str) -> Dict[str, str]:
 
 def _cpu_only(want: Want, builds: Mapping[str, str], folder: str) -> str:
     """See :class:`Environment`; a build for the CPU that is asked for as such isn't one."""
-    for name, version in want.packages:
-        name = name.rpartition("::")[2]
+    asked = {name.rpartition("::")[2]: version for name, version in want.packages}
+    for name, version in asked.items():
         if re.search("[=_]cpu(_|$)", builds.get(name, "")) and "cpu" not in version:
             return name
-    return "torch" if _torch_for(folder) == "" else ""
+    for_cpu = "cpu" in asked.get("pytorch", "")
+    return "torch" if not for_cpu and _torch_for(folder) == "" else ""
 
 
 def _torch_for(folder: str) -> Optional[str]:
