@@ -213,6 +213,9 @@ int stk_cli_follow_open(const stk_cli *cli, const stk_cli_read *read, stk_logs *
     f->arena = stk_arena_new(0);
     STK_TRY(stk_err_if_null(f->arena, err));
     STK_TRY(stk_cli_shared_url(cli, f->arena, &url, err));
+    if (url == NULL) { /* its engine is here */
+        return 0;
+    }
     STK_TRY(stk_mirror_open(url, &f->mirror, err));
     (void)snprintf(f->folder, sizeof f->folder, "/tmp/stoker-logs-XXXXXX");
     if (mkdtemp(f->folder) == NULL) {

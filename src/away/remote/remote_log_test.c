@@ -321,7 +321,7 @@ static void test_damage(void **state)
                        cases[i].with_head, cases[i].lines);
         OK(stk_share_put(share, key, text, strlen(text), false, &err));
         int rc = stk_remote_log_fetch(f->share, f->run, f->stores[1], false, id, &err);
-        if (!stk_remote_log_is_damage(rc) || strstr(err.text, cases[i].said) == NULL) {
+        if (rc == 0 || !stk_remote_log_is_damage(&err) || strstr(err.text, cases[i].said) == NULL) {
             fail_msg("%s: %d %s", text, rc, err.text);
         }
         assert_int_equal(events_of(f, 1).n, 3); /* nothing from the damaged batch */
