@@ -63,7 +63,7 @@ static int find_where(const stk_cli *cli, stk_store *store, const stk_run_row *a
 }
 
 /* Of a share those runs are brought that are named, or else all. */
-static int open_store(const stk_cli *cli, stk_arena *arena, stk_store **ret, stk_err *err)
+static int bring_runs(const stk_cli *cli, stk_arena *arena, stk_store **ret, stk_err *err)
 {
     int n = stk_cli_n_args(cli);
     const char **names = stk_arena_array(arena, (size_t)n + 1, sizeof *names);
@@ -147,7 +147,7 @@ static int run_diff(const stk_cli *cli, stk_buf *out, stk_err *err)
                            .now_ms = stk_clock_wall_ms(&stk_clock_real)};
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(read_goal(cli, &ask, err));
-    STK_TRY(open_store(cli, arena, &store, err));
+    STK_TRY(bring_runs(cli, arena, &store, err));
     STK_TRY(choose_runs(cli, store, arena, &rows, &n, err));
     STK_COST_AUTO cost = NULL;
     stk_cli_prices(store, &cost);

@@ -173,7 +173,8 @@ int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read, stk
     text = stk_text_or(text, "latest");
     *ret_read = (stk_cli_read){
         .rank = -1, .now_ms = stk_clock_wall_ms(&stk_clock_real), .style = stk_cli_style(stdout)};
-    STK_TRY(stk_cli_shared_store(cli, (const char *[]){text, NULL}, depth, 1, &ret_read->store, err));
+    STK_TRY(
+        stk_cli_shared_store(cli, (const char *[]){text, NULL}, depth, 1, &ret_read->store, err));
     return open_run(ret_read, text, step, err);
 }
 

@@ -76,8 +76,10 @@ static int find_named(const char *named, stk_arena *arena, const char **ret, stk
     if (db != NULL && stk_file_exists(db)) {
         return 0;
     }
-    return stk_err_set(err, STK_E_NOT_FOUND, "'%s' is neither a store nor a folder that machines "
-                                             "share", named);
+    return stk_err_set(err, STK_E_NOT_FOUND,
+                       "'%s' is neither a store nor a folder that machines "
+                       "share",
+                       named);
 }
 
 int stk_cli_shared_url(const stk_cli *cli, stk_arena *arena, const char **ret, stk_err *err)

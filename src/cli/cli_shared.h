@@ -23,8 +23,8 @@ void stk_cli_shared_put_place(const stk_cli *cli, const stk_store *store, stk_bu
 #define STK_CLI_SHARED_OPTIONS                                                                     \
     {"stack", 0, "STACK", "from the store that this stack shares, whichever machine runs it"},     \
     {                                                                                              \
-        "store", 0, "URL",                                                                         \
-            "from this store: s3://bucket/prefix, ssh://host/folder, a folder", false              \
+        "store", 0, "URL", "from this store: s3://bucket/prefix, ssh://host/folder, a folder",     \
+            false                                                                                  \
     }
 
 #endif

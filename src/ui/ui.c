@@ -236,7 +236,7 @@ static int check_twice(const stk_ui *ui, const ui_store *one, stk_err *err)
     return 0;
 }
 
-static int open_store(stk_ui *ui, const char *text, ui_store *ret, stk_err *err)
+static int open_one(stk_ui *ui, const char *text, ui_store *ret, stk_err *err)
 {
     STK_TRY(stk_ui_share_open(ui, text, ret, err));
     STK_TRY(check_twice(ui, ret, err));
@@ -259,7 +259,7 @@ static int open_stores(stk_ui *ui, stk_err *err)
     int rc = 0;
     for (uint32_t i = 0; i < o->n_stores && (rc == 0 || o->skips_stores); i++) {
         ui_store *one = &ui->stores[ui->n_stores];
-        rc = open_store(ui, o->stores[i], one, err);
+        rc = open_one(ui, o->stores[i], one, err);
         if (rc == 0) {
             ui->n_stores++;
         } else {

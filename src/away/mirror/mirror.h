@@ -45,8 +45,8 @@ typedef enum {
  * no such run. */
 int stk_mirror_bring(stk_mirror *m, const char *run, stk_mirror_depth depth, char ret_run[40],
                      stk_err *err);
-/* Brings the newest runs, at most `limit`, and drops those that the share doesn't have any more. One
- * whose record is damaged is left out. */
+/* Brings the newest runs, at most `limit`, and drops those that the share doesn't have any more.
+ * One whose record is damaged is left out. */
 int stk_mirror_bring_newest(stk_mirror *m, uint32_t limit, stk_mirror_depth depth, stk_err *err);
 /* What else there is to be told goes here, a sentence each: what is left out because it can't be
  * read, and for whom it waits. */

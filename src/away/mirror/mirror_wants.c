@@ -159,7 +159,8 @@ static int bring_artifact(stk_mirror *m, const char *digest, stk_mirror_found *r
     return 0;
 }
 
-/* Of one that is COMING nothing is known: who still looks at it asks again. The caller has the lock.
+/* Of one that is COMING nothing is known: who still looks at it asks again. The caller has the
+ * lock.
  */
 static void take_found(stk_mirror *m, const char *digest, stk_mirror_found found)
 {

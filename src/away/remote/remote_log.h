@@ -93,8 +93,8 @@ int stk_remote_log_fetch_known(stk_share *share, const stk_remote_run *run, stk_
                                bool with_cache, bool checks_gap, stk_err *err);
 
 /* Fetches the files of an ended attempt ("runs/<run>/<step>/<task>/<attempt>") of so many nodes to
- * `dir`: logs, results, cards. A file that is larger than `most` (of metrics: STK_LIVE_BYTES) is left;
- * *ret_left: there is one. STK_E_NOT_FOUND: the share has no end of it. */
+ * `dir`: logs, results, cards. A file that is larger than `most` (of metrics: STK_LIVE_BYTES) is
+ * left; *ret_left: there is one. STK_E_NOT_FOUND: the share has no end of it. */
 bool stk_remote_log_has_attempt(const char *dir); /* all of its files were fetched */
 int stk_remote_log_fetch_attempt(stk_share *share, const char *key, const char *dir, uint32_t nodes,
                                  int64_t most, bool *ret_left, stk_err *err);

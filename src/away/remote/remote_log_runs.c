@@ -17,9 +17,9 @@ bool stk_remote_log_is_damage(const stk_err *err)
     for (size_t i = 0; i < sizeof of_a_file / sizeof *of_a_file; i++) {
         is_of_a_file = is_of_a_file || err->sys == of_a_file[i];
     }
-    return ((code == STK_E_SYS || code == STK_E_ENV) && is_of_a_file) ||
-           code == STK_E_PROTOCOL || code == STK_E_SPEC || code == STK_E_VERSION ||
-           code == STK_E_LIMIT || code == STK_E_STORE || code == STK_E_USAGE;
+    return ((code == STK_E_SYS || code == STK_E_ENV) && is_of_a_file) || code == STK_E_PROTOCOL ||
+           code == STK_E_SPEC || code == STK_E_VERSION || code == STK_E_LIMIT ||
+           code == STK_E_STORE || code == STK_E_USAGE;
 }
 
 int stk_remote_run_read(stk_share *share, const char *id, stk_arena *arena, stk_remote_run *ret,

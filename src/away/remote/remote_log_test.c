@@ -357,8 +357,9 @@ static void test_strange_runs(void **state)
     assert_int_equal(n, 2);
     assert_string_equal(runs[1].name, "20200101-000000-aaaaaa");
     fetch(f, 1, "mine");
-    assert_true(stk_remote_log_is_damage(
-        stk_remote_log_fetch(f->share, "20200101-000000-aaaaaa", f->stores[1], false, id, &err)));
+    assert_true(stk_remote_log_fetch(f->share, "20200101-000000-aaaaaa", f->stores[1], false, id,
+                                     &err) < 0);
+    assert_true(stk_remote_log_is_damage(&err));
     assert_true(err.text[0] != '\0');
     stk_share_close(share);
 }
