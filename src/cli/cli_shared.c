@@ -53,7 +53,7 @@ static int open_mirror(const stk_cli *cli, const char *url, const char *const *r
 }
 
 /* The folder that --store names; NULL: a URL of what isn't one here. */
-static const char *folder_of(const char *named)
+static const char *path_in(const char *named)
 {
     static const char before[] = "file://";
     if (strncmp(named, before, sizeof before - 1) == 0) {
@@ -65,7 +65,7 @@ static const char *folder_of(const char *named)
 /* *ret: its URL; NULL: it is the folder of a store that isn't shared. */
 static int find_named(const char *named, stk_arena *arena, const char **ret, stk_err *err)
 {
-    const char *folder = folder_of(named);
+    const char *folder = path_in(named);
     STK_TEXT_AUTO path = folder == NULL ? NULL : stk_file_absolute(folder);
     STK_TEXT_AUTO db = path == NULL ? NULL : stk_file_join(path, "store.db");
     *ret = NULL;
@@ -115,7 +115,7 @@ int stk_cli_shared_store(const stk_cli *cli, const char *const *runs, stk_mirror
         return open_mirror(cli, url, runs, depth, limit, ret_store, err);
     }
     if (named != NULL) {
-        return stk_store_open(folder_of(named), STK_STORE_READONLY, ret_store, err);
+        return stk_store_open(path_in(named), STK_STORE_READONLY, ret_store, err);
     }
     return stk_cli_store(STK_STORE_READONLY, ret_store, err);
 }

@@ -452,28 +452,6 @@ def test_waits_for_another(cli: Cli, folder: Path) -> None:
     assert "waiting for process " in line and str(folder) in line and run in out
 
 
-def test_artifact_that_fails(by_s3: Cli, ui: Start, url: str, proxy: Proxy) -> None:
-    """It is asked for while somebody looks at it, not in each turn; the share is followed."""
-    cli = by_s3
-    run = run_shared(cli, url)
-    shown = json.loads(cli("show", run, "--json", STOKER_STORE=str(cli.folder / "far")).out)
-    digest = shown["steps"]["fit"]["outputs"]["words.txt"]["digest"]
-    server = ui("--store", url)
-    wait_for_text(server, "runs", run)
-    name = digest.split(":")[-1]
-    proxy.rule = lambda request: Fault(drop=True) if name in request.path else None
-
-    def asked(word: str) -> int:
-        return len([r for r in list(proxy.seen) if word in r.path])
-
-    server.get(f"artifact?digest={digest}")
-    wait_for(lambda: asked(name), why="it isn't asked for")
-    wait_for(lambda: "can’t be read now" not in server.get("runs").text, why="it isn't followed")
-    seen, turns = asked(name), asked("delimiter=")
-    wait_for(lambda: server.get("runs") and asked("delimiter=") >= turns + 2, why="no more turns")
-    assert asked(name) == seen
-
-
 def test_same_store_twice(cli: Cli, ui: Start, tmp_path: Path) -> None:
     """Of the stores of this host, one that can't be shown leaves the others."""
     state = tmp_path / "state"
