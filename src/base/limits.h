@@ -16,6 +16,7 @@ enum {
     STK_LIMIT_RETRIES = 1000,      /* max_retries */
     STK_LIMIT_PREEMPTIONS = 1000,  /* free attempts of one task, each of which made progress */
     STK_LIMIT_RANKS = 1024,        /* processes of one gang on a node */
+    STK_LIMIT_ALL_RANKS = 1 << 20, /* … and on all of its nodes */
     STK_LIMIT_DEVICES = 256,       /* devices of one host */
     STK_LIMIT_WORKERS = 10000,     /* --max-workers */
     STK_LIMIT_ENV = 4096,          /* environment entries of one step */

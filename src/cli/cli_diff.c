@@ -62,6 +62,19 @@ static int find_where(const stk_cli *cli, stk_store *store, const stk_run_row *a
     return 0;
 }
 
+/* Of a share those runs are brought that are named, or else all. */
+static int bring_runs(const stk_cli *cli, stk_arena *arena, stk_store **ret, stk_err *err)
+{
+    int n = stk_cli_n_args(cli);
+    const char **names = stk_arena_array(arena, (size_t)n + 1, sizeof *names);
+    STK_TRY(stk_err_if_null(names, err));
+    for (int i = 0; i < n; i++) {
+        names[i] = stk_cli_arg(cli, i);
+    }
+    names[n] = NULL;
+    return stk_cli_shared_store(cli, n == 0 ? NULL : names, STK_MIRROR_VALUES, ALL_RUNS, ret, err);
+}
+
 static int choose_runs(const stk_cli *cli, stk_store *store, stk_arena *arena, stk_run_row **ret,
                        uint32_t *ret_n, stk_err *err)
 {
@@ -134,7 +147,7 @@ static int run_diff(const stk_cli *cli, stk_buf *out, stk_err *err)
                            .now_ms = stk_clock_wall_ms(&stk_clock_real)};
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(read_goal(cli, &ask, err));
-    STK_TRY(stk_cli_store(STK_STORE_READONLY, &store, err));
+    STK_TRY(bring_runs(cli, arena, &store, err));
     STK_TRY(choose_runs(cli, store, arena, &rows, &n, err));
     STK_COST_AUTO cost = NULL;
     stk_cli_prices(store, &cost);
@@ -157,6 +170,7 @@ static const stk_option options[] = {
     {"max", 0, "METRIC", "the same: the greatest is best"},
     {"all", 'a', NULL, "also what the runs have in common"},
     STK_CLI_PAGE_OPTIONS,
+    STK_CLI_SHARED_OPTIONS,
     {NULL}};
 
 const stk_command stk_cmd_diff = {

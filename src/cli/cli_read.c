@@ -174,19 +174,20 @@ static int open_run(stk_cli_read *read, const char *text, const char *step, stk_
 int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read, stk_err *err)
 {
     const char *text = stk_cli_arg(cli, i_arg), *step = NULL;
-    stk_mirror_depth depth = STK_MIRROR_EVENTS;
+    stk_mirror_depth depth = STK_MIRROR_VALUES;
     if (text != NULL) {
         step = stk_cli_arg(cli, i_arg + 1);
     }
     if (cli->command == &stk_cmd_logs) {
         depth = STK_MIRROR_FILES;
-    } else if (cli->command == &stk_cmd_metrics) {
-        depth = STK_MIRROR_VALUES;
+    } else if (cli->command == &stk_cmd_show) {
+        depth = STK_MIRROR_EVENTS;
     }
     text = stk_text_or(text, "latest");
     *ret_read = (stk_cli_read){
         .rank = -1, .now_ms = stk_clock_wall_ms(&stk_clock_real), .style = stk_cli_style(stdout)};
-    STK_TRY(stk_cli_shared_store(cli, text, depth, 1, &ret_read->store, err));
+    STK_TRY(
+        stk_cli_shared_store(cli, (const char *[]){text, NULL}, depth, 1, &ret_read->store, err));
     return open_run(ret_read, text, step, err);
 }
 

@@ -68,7 +68,9 @@ static void put_none(const stk_cli *cli, const stk_store *store, stk_buf *out)
     if (stk_cli_value(cli, "where") != NULL) {
         stk_buf_text(out, " for which this holds");
     }
-    stk_buf_printf(out, " in %s\n", stk_store_path(store));
+    stk_buf_text(out, " in ");
+    stk_cli_shared_put_place(cli, store, out);
+    stk_buf_char(out, '\n');
 }
 
 static int run_runs(const stk_cli *cli, stk_buf *out, stk_err *err)

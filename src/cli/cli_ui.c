@@ -28,7 +28,7 @@ static int read_values(const stk_cli *cli, const char *name, stk_arena *arena, c
     return 0;
 }
 
-static uint32_t find_others(stk_arena *arena, const char ***paths, uint32_t n)
+static uint32_t find_others(stk_arena *arena, const char ***paths, uint32_t n, bool *ret_any)
 {
     stk_cli_stores stores = {.arena = arena};
     if (stk_file_exists((*paths)[0])) {
@@ -47,6 +47,7 @@ static uint32_t find_others(stk_arena *arena, const char ***paths, uint32_t n)
         return n; /* its absence is told */
     }
     *paths = found;
+    *ret_any = true;
     return n_found;
 }
 
@@ -61,7 +62,7 @@ static int find_stores(const stk_cli *cli, stk_arena *arena, stk_ui_options *opt
         STK_TEXT_AUTO path = NULL;
         STK_TRY(stk_store_find(".", 0, &path, err));
         paths[n++] = stk_arena_dup(arena, path);
-        n = find_others(arena, &paths, n);
+        n = find_others(arena, &paths, n, &options->skips_stores);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (strstr(paths[i], "://") != NULL) {

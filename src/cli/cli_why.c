@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli_read.h"
+#include "cli/cli_shared.h"
 #include "show/why.h"
 
 static int find_reason(const stk_cli_read *read, stk_arena *arena, stk_buf *text, stk_err *err)
@@ -46,6 +47,8 @@ static int run_why(const stk_cli *cli, stk_buf *out, stk_err *err)
     return 0;
 }
 
+static const stk_option options[] = {STK_CLI_SHARED_OPTIONS, {NULL}};
+
 const stk_command stk_cmd_why = {
     .name = "why",
     .summary = "why a step ran, failed, was skipped or waits",
@@ -53,5 +56,6 @@ const stk_command stk_cmd_why = {
     .text = "One sentence per step. For a step that waits: what for, and who has it (a step of "
             "this run, another run, a program outside Stoker). Without STEP: the failed steps, or "
             "why the others ran instead of coming from the cache. RUN as in 'stoker show'.",
+    .options = options,
     .max_args = 2,
     .run = run_why};

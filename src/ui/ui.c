@@ -236,18 +236,37 @@ static int check_twice(const stk_ui *ui, const ui_store *one, stk_err *err)
     return 0;
 }
 
+static int open_one(stk_ui *ui, const char *text, ui_store *ret, stk_err *err)
+{
+    STK_TRY(stk_ui_share_open(ui, text, ret, err));
+    STK_TRY(check_twice(ui, ret, err));
+    return stk_ui_index_open(ui, ret, &ret->index, err);
+}
+
+static void close_store(ui_store *one)
+{
+    stk_ui_index_close(one->index);
+    stk_store_close(one->store);
+    stk_mirror_close(one->mirror);
+    *one = (ui_store){0};
+}
+
 static int open_stores(stk_ui *ui, stk_err *err)
 {
     const stk_ui_options *o = ui->options;
     ui->stores = calloc(o->n_stores, sizeof *ui->stores);
     STK_TRY(stk_err_if_null(ui->stores, err));
-    for (; ui->n_stores < o->n_stores; ui->n_stores++) {
+    int rc = 0;
+    for (uint32_t i = 0; i < o->n_stores && (rc == 0 || o->skips_stores); i++) {
         ui_store *one = &ui->stores[ui->n_stores];
-        STK_TRY(stk_ui_share_open(ui, o->stores[ui->n_stores], one, err));
-        STK_TRY(check_twice(ui, one, err));
-        STK_TRY(stk_ui_index_open(ui, one, &one->index, err));
+        rc = open_one(ui, o->stores[i], one, err);
+        if (rc == 0) {
+            ui->n_stores++;
+        } else {
+            close_store(one);
+        }
     }
-    return 0;
+    return ui->n_stores > 0 && o->skips_stores ? 0 : rc;
 }
 
 static int bind_port(stk_ui *ui, stk_err *err)
@@ -344,10 +363,8 @@ void stk_ui_close(stk_ui *ui)
         evhttp_free(ui->http);
     }
     stk_ui_connections_close(ui);
-    for (uint32_t i = 0; ui->stores != NULL && i < ui->options->n_stores; i++) {
-        stk_ui_index_close(ui->stores[i].index);
-        stk_store_close(ui->stores[i].store);
-        stk_mirror_close(ui->stores[i].mirror);
+    for (uint32_t i = 0; ui->stores != NULL && i < ui->n_stores; i++) {
+        close_store(&ui->stores[i]);
     }
     for (size_t i = 0; i < sizeof ui->ends / sizeof *ui->ends; i++) {
         if (ui->ends[i] != NULL) {

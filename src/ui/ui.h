@@ -24,6 +24,7 @@ typedef struct stk_ui_options {
     const char *program;       /* absolute path of this binary, which makes changes */
     const char *const *stores; /* paths, and what names a share; the first is shown first */
     uint32_t n_stores;
+    bool skips_stores;  /* those that can't be opened are left out; an error is that of the last */
     int port;           /* 0: STK_UI_PORT, or any free one if that is taken */
     const char *prefix; /* of all paths, "/a/b"; NULL: none */
     const char *const

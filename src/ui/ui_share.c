@@ -86,7 +86,7 @@ static void put_copied(const ui_request *r, const stk_mirror_state *s, stk_buf *
         stk_buf_text(out, ": it is being asked for the first time");
     } else if (s->n_runs == 0) {
         stk_buf_text(out, ": it has no runs");
-    } else if (s->n_here + s->n_damaged < s->n_runs) {
+    } else if (s->n_coming > 0) {
         stk_buf_printf(out, ": %u of its %u runs are here so far", s->n_here, s->n_runs);
     }
     stk_buf_text(out, ". These pages don’t change it.</p>\n");

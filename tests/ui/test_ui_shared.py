@@ -3,6 +3,7 @@ folder. `tests/remote/test_remote_pages.py` has what runs on other machines."""
 
 from __future__ import annotations
 
+import fcntl
 import html
 import json
 import os
@@ -331,3 +332,134 @@ def test_commands(by_s3: Cli, url: str) -> None:
     wrong = cli("runs", "--store", url, "--stack", "prod")
     assert wrong.code != 0 and "only one of --stack and --store" in wrong.err
     assert not cli.store.exists(), "no store is made here"
+
+
+@pytest.fixture
+def folder(cli: Cli, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shared folder, and a cache of this test."""
+    cli.env |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "STOKER_SYNC": "0"}
+    return tmp_path_factory.mktemp("shared") / "share"
+
+
+def end_elsewhere(share: Path, run: str, step: str, files: dict[str, Any]) -> None:
+    """Has the record say that the step ran on another machine, which has sent these files."""
+    number = {"fit": 0, "use": 1}[step]
+    for log in (share / f"runs/{run}/log").iterdir():
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        for line in lines:
+            if line.get("event") == "task_started" and line["task"] == number:
+                line["data"].setdefault("granted", {})["stack"] = "prod"
+        log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    at = share / f"runs/{run}/{step}/0/1"
+    at.mkdir(parents=True, exist_ok=True)
+    outcome = {"ok": True, "failure": "none", "text": "", "exit_status": 0}
+    (at / "end.json").write_text(
+        json.dumps({"stoker": 1, "host": "h", "node": 0, "outcome": outcome, "files": files})
+    )
+
+
+def again(share: Path, run: str, last: str) -> str:
+    """The same run once more, by an id that ends so."""
+    other = f"{run[:-1]}{last}"
+    for path in (share / f"runs/{run}").rglob("*"):
+        to = share / f"runs/{other}" / path.relative_to(share / f"runs/{run}")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            to.write_text(path.read_text().replace(run, other))
+    return other
+
+
+def test_in_the_way(cli: Cli, ui: Start, folder: Path) -> None:
+    """What can't be read or kept of one run hides nothing of another, nor its other attempts; it counts once."""
+    good = run_shared(cli, str(folder))
+    end_elsewhere(folder, good, "use", {"stdout.log": {"text": "from afar\n"}})
+    ids = [digit for digit in "abcdef" if digit != good[-1]]
+    bad, half, odd = (again(folder, good, digit) for digit in ids[:3])
+    (folder / f"runs/{bad}/run.json").unlink()
+    (folder / f"runs/{bad}/run.json").symlink_to("run.json")
+    end_elsewhere(folder, half, "fit", {"a": {"text": "1"}, "a/b": {"text": "2"}})
+    end_elsewhere(folder, odd, "fit", {"n" * 300: {"text": "1"}})
+    server = ui("--store", str(folder))
+    for run in (good, half, odd):
+        wait_for_text(server, "runs", run)
+    page = wait_for_text(server, "runs", "3 runs can’t be read")
+    assert "are here so far" not in page
+    done = cli("runs", "--store", str(folder), "--json")
+    assert {one["run"] for one in json.loads(done.out)} == {good, half, odd}
+    assert f"leaving out run {bad}" in done.err
+    for run in (half, odd):
+        done = cli("logs", f"{run}/use", "--store", str(folder))
+        assert "from afar" in done.out and f"leaving out an attempt of run {run}" in done.err
+    assert "from afar" in cli("logs", f"{good}/use", "--store", str(folder)).out
+    assert cli("show", "latest", "--store", str(folder)).code == 0 or bad > odd
+    for run in (bad, half, odd):
+        shutil.rmtree(folder / f"runs/{run}")
+    wait_for(lambda: "can’t be read" not in server.get("runs").text, why="they are gone")
+
+
+def test_liar(cli: Cli, folder: Path) -> None:
+    """A file counts by its size, not by what its end says; no rank is beyond all gangs."""
+    run = run_shared(cli, str(folder))
+    key = f"runs/{run}/fit/0/1/files-big"
+    end_elsewhere(folder, run, "fit", {"big.txt": {"key": key, "size": 10}})
+    (folder / key).write_text("x" * (3 << 20))
+    (wild,) = [again(folder, run, digit) for digit in "ab" if digit != run[-1]][:1]
+    end_elsewhere(folder, wild, "fit", {"rank-99999999/stdout.log": {"text": "1"}})
+    done = cli("runs", "--store", str(folder))
+    assert done.code == 0 and f"attempt of run {wild}" in done.err and run not in done.err
+    (mirror,) = Path(cli.env["XDG_CACHE_HOME"]).rglob(f"shared/*/runs/{run}/fit/0/1")
+    assert not (mirror / "big.txt").exists()
+    assert cli("logs", run, "--store", str(folder)).code == 0
+    assert (mirror / "big.txt").stat().st_size == 3 << 20
+
+
+def test_places(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--store takes a share, a store that isn't one, and neither, also by relative paths; what is gone is gone."""
+    first, second = (run_shared(cli, str(folder), lr=lr) for lr in (0.1, 0.2))
+    relative = os.path.relpath(folder, cli.folder)
+    for place in (str(folder), relative, f"file://{folder}"):
+        compared = cli("diff", first, second, "--store", place)
+        assert compared.code == 0 and "0.2" in compared.out, compared.err
+        assert "exit status 3" in cli("why", f"{first}/use", "--store", place).out
+        missing = cli("show", "nothing", "--store", place)
+        assert missing.code != 0 and f"no run 'nothing' in {place}" in missing.err
+    by_where = cli("diff", "--where", "lr>0", "--store", relative, "--json")
+    assert first in by_where.out and second in by_where.out
+    for place in ("far", str(cli.folder / "far")):
+        own: list[dict[str, Any]] = json.loads(cli("runs", "--store", place, "--json").out)
+        assert {one["run"] for one in own} == {first, second}
+        assert cli("logs", f"{first}/fit", "--store", place).out == "printed\n"
+    wrong = cli("runs", "--store", "nowhere/at/all")
+    assert wrong.code != 0 and "'nowhere/at/all' is neither a store nor a folder" in wrong.err
+    shutil.rmtree(folder / f"runs/{second}")
+    shown = json.loads(cli("show", "latest", "--store", relative, "--json").out)
+    assert shown["run"] == first
+    shutil.rmtree(folder / f"runs/{first}")
+    assert f"no runs in {relative}" in cli("runs", "--store", relative).out
+
+
+def test_waits_for_another(cli: Cli, folder: Path) -> None:
+    """A command says for whom it waits."""
+    run = run_shared(cli, str(folder))
+    assert cli("runs", "--store", str(folder)).code == 0
+    (lock,) = Path(cli.env["XDG_CACHE_HOME"]).rglob("shared/*/mirror.lock")
+    with lock.open("r+") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        waiting = cli.start("runs", "--store", str(folder), "--json")
+        assert waiting.stderr is not None
+        line = waiting.stderr.readline()
+    out, _ = waiting.communicate(timeout=WAIT_S)
+    assert "waiting for process " in line and str(folder) in line and run in out
+
+
+def test_same_store_twice(cli: Cli, ui: Start, tmp_path: Path) -> None:
+    """Of the stores of this host, one that can't be shown leaves the others."""
+    state = tmp_path / "state"
+    cli.env |= {"XDG_STATE_HOME": str(state)}
+    one = {"STOKER_STORE": str(tmp_path / "one")}
+    assert cli.run({"mine": {"run": "true"}}, env=one).code == 0
+    run = json.loads(cli("show", "--json", **one).out)["run"]
+    (tmp_path / "alias").symlink_to(tmp_path / "one")
+    (state / "stoker/stores" / ("f" * 32)).symlink_to(tmp_path / "alias")
+    server = ui(STOKER_STORE=str(tmp_path / "none"))
+    assert run in server.get("runs").text

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #include "sys/dir.h"
 #include "sys/file.h"
 
-enum { NAME = 16, UNUSED_S = 30 * 86400, LOCK_MS = 50 };
+enum { NAME = 16, UNUSED_S = 30 * 86400, LOCK_MS = 50, TOLD_MS = 1000 };
 #define USED ".used" /* beside the mirror: its time is that of the last use */
 
 int64_t stk_mirror_now_ms(void)
@@ -44,14 +45,40 @@ static bool lock_file(int fd, int kind)
     return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
+/* Says for whom it waits, by what that one wrote into the file. */
+static void note_wait(const stk_mirror *m)
+{
+    char holder[100];
+    ssize_t n = pread(m->lock_fd, holder, sizeof holder - 1, 0);
+    holder[MAX(n, 0)] = '\0';
+    STK_TEXT_AUTO line = stk_file_printf("waiting for %.*s, which is bringing runs of %s",
+                                         (int)strcspn(holder, "\n"),
+                                         n > 0 ? holder : "another process", stk_mirror_url(m));
+    if (m->note != NULL && line != NULL) {
+        m->note(line);
+    }
+}
+
+static void write_holder(const stk_mirror *m)
+{
+    char host[65] = "", text[100];
+    (void)gethostname(host, sizeof host - 1);
+    int n = snprintf(text, sizeof text, "process %d on %s\n", (int)getpid(), host);
+    (void)!pwrite(m->lock_fd, text, (size_t)n, 0);
+}
+
 int stk_mirror_begin_write(stk_mirror *m, stk_err *err)
 {
-    while (!lock_file(m->lock_fd, F_WRLCK)) {
+    for (int n = 0; !lock_file(m->lock_fd, F_WRLCK); n++) {
+        if (n == TOLD_MS / LOCK_MS) {
+            note_wait(m);
+        }
         if (atomic_load(&m->is_over)) {
             return stk_err_set(err, STK_E_CANCELLED, "the mirror is being closed");
         }
         (void)nanosleep(&(struct timespec){.tv_nsec = LOCK_MS * 1000000l}, NULL);
     }
+    write_holder(m);
     return 0;
 }
 
@@ -158,6 +185,7 @@ void stk_mirror_close(stk_mirror *m)
         (void)pthread_join(m->thread, NULL);
     }
     for (uint32_t i = 0; i < m->n; i++) {
+        free(m->runs[i]->damage);
         free(m->runs[i]);
     }
     free(m->runs);
@@ -186,64 +214,72 @@ const char *stk_mirror_path(const stk_mirror *m)
 
 /* --- for commands --- */
 
+void stk_mirror_set_note(stk_mirror *m, void (*note)(const char *line))
+{
+    m->note = note;
+}
+
+static void note_left(const stk_mirror *m, const char *what, const char *why)
+{
+    STK_TEXT_AUTO line = stk_file_printf("leaving out %s%s", what, why);
+    if (m->note != NULL && line != NULL) {
+        m->note(line);
+    }
+}
+
+static int bring_one(stk_mirror *m, mirror_run *run, stk_mirror_depth depth, stk_err *err)
+{
+    static const int64_t most[] = {[STK_MIRROR_EVENTS] = 0,
+                                   [STK_MIRROR_VALUES] = MIRROR_SMALL,
+                                   [STK_MIRROR_FILES] = INT64_MAX};
+    m->most = most[depth];
+    run->is_ended = false; /* more of its files may be asked for than before */
+    STK_TRY(stk_mirror_bring_run(m, run, true, err));
+    if (run->damage != NULL) {
+        note_left(m, "", run->damage);
+    }
+    return 0;
+}
+
 int stk_mirror_bring(stk_mirror *m, const char *run, stk_mirror_depth depth, char ret_run[40],
                      stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_remote_run found;
-    mirror_run one = {.is_here = true};
+    mirror_run *one = NULL;
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_remote_run_find(m->share, run, arena, &found, err));
-    (void)snprintf(one.id, sizeof one.id, "%s", found.id);
-    (void)snprintf(ret_run, 40, "%s", found.id);
-    STK_TRY(stk_mirror_begin_write(m, err));
-    int rc = stk_remote_log_fetch_known(m->share, &found, m->store, false, true, err);
-    if (rc == 0 && depth != STK_MIRROR_EVENTS) {
-        m->most = depth == STK_MIRROR_FILES ? INT64_MAX : MIRROR_SMALL;
-        rc = stk_mirror_bring_files(m, &one, err);
+    if (strcmp(run, found.id) != 0) { /* what is gone has no name any more */
+        STK_TRY(stk_mirror_list_runs(m, NULL, err));
     }
-    stk_mirror_end_write(m);
-    return rc;
+    if (stk_mirror_get_run(m, found.id, &one) < 0) {
+        return stk_err_nomem(err);
+    }
+    one->is_here = stk_store_has_run(m->store, one->id);
+    (void)snprintf(ret_run, 40, "%s", one->id);
+    return bring_one(m, one, depth, err);
 }
 
-/* The ids of a share's runs, oldest first. */
-typedef struct ids {
-    stk_arena *arena;
-    const char **items;
-    uint32_t n, cap;
-} ids;
-
-static int add_id(void *arg, const char *name)
+int stk_mirror_bring_newest(stk_mirror *m, uint32_t limit, stk_mirror_depth depth, stk_err *err)
 {
-    ids *all = arg;
-    const char **items = stk_arena_grow(all->arena, all->items, all->n, sizeof *items, &all->cap);
-    const char *copy = stk_arena_dup(all->arena, name);
-    if (items == NULL || copy == NULL) {
-        return STK_E_NOMEM;
-    }
-    all->items = items;
-    items[all->n++] = copy;
-    return 0;
-}
-
-int stk_mirror_bring_newest(stk_mirror *m, uint32_t limit, stk_mirror_depth depth,
-                            void (*left_out)(const char *run, const stk_err *why), stk_err *err)
-{
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    ids all = {.arena = arena};
-    char run[40];
-    STK_TRY(stk_err_if_null(arena, err));
-    STK_TRY(stk_share_list_folders(m->share, "runs/", add_id, &all, err));
-    for (uint32_t i = all.n; i-- > 0 && limit > 0;) {
+    char text[1400];
+    STK_TRY(stk_mirror_list_runs(m, NULL, err));
+    for (uint32_t i = m->n; i-- > 0 && limit > 0;) {
+        mirror_run *run = m->runs[i];
         stk_err why = {0};
-        int rc = stk_mirror_bring(m, all.items[i], depth, run, &why);
-        if (stk_remote_log_is_damage(rc)) { /* the mirrors of the other runs are intact */
-            left_out(all.items[i], &why);
-        } else if (rc != STK_E_NOT_FOUND) { /* else the run is just beginning */
-            *err = why;
-            STK_TRY(rc);
-            limit--;
+        int rc = run->is_listed ? bring_one(m, run, depth, &why) : STK_E_NOT_FOUND;
+        if (rc == STK_E_NOT_FOUND) { /* or it is just beginning */
+            continue;
         }
+        if (rc < 0 && !stk_remote_log_is_damage(&why)) {
+            *err = why;
+            return rc;
+        }
+        if (rc < 0) { /* the mirrors of the other runs are intact */
+            STK_TEXT_AUTO what = stk_file_printf("run %s: ", run->id);
+            note_left(m, stk_text_or(what, ""), stk_err_format(&why, text, (int)sizeof text));
+        }
+        limit -= rc == 0;
     }
     return 0;
 }

@@ -45,9 +45,12 @@ typedef enum {
  * no such run. */
 int stk_mirror_bring(stk_mirror *m, const char *run, stk_mirror_depth depth, char ret_run[40],
                      stk_err *err);
-/* Brings the newest runs, at most `limit`. One whose record is damaged is left out, and told. */
-int stk_mirror_bring_newest(stk_mirror *m, uint32_t limit, stk_mirror_depth depth,
-                            void (*left_out)(const char *run, const stk_err *why), stk_err *err);
+/* Brings the newest runs, at most `limit`, and drops those that the share doesn't have any more.
+ * One whose record is damaged is left out. */
+int stk_mirror_bring_newest(stk_mirror *m, uint32_t limit, stk_mirror_depth depth, stk_err *err);
+/* What else there is to be told goes here, a sentence each: what is left out because it can't be
+ * read, and for whom it waits. */
+void stk_mirror_set_note(stk_mirror *m, void (*note)(const char *line));
 
 /* --- for pages --- */
 
@@ -79,8 +82,9 @@ typedef struct stk_mirror_state {
     int64_t asked_ms; /* since when it is being asked; 0: it isn't now */
     uint32_t n_runs;  /* of the share; those of which something is here: */
     uint32_t n_here;
-    uint32_t n_damaged; /* runs that can't be read … */
-    char damage[512];   /* … and why the last one of them can't; "" */
+    uint32_t n_coming;  /* those of which nothing is here yet */
+    uint32_t n_damaged; /* those that can't be read, or not all of it … */
+    char damage[512];   /* … and why the newest one of them can't; "" */
     bool is_complete;   /* the share has been listed since the following began */
     stk_err trouble;    /* code ≠ 0: why it can't be followed now */
     uint32_t version;   /* another one when something of this changes, apart from these times */

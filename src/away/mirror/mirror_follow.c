@@ -1,7 +1,6 @@
 /* The thread that follows a share: it lists the runs, and looks first at those that are looked at,
  * then at the newest that live, at those that aren't here, and in turn at all others. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
@@ -20,137 +19,18 @@ enum {
     FIRST_MS = 3000   /* the beginning waits so long for the first answer */
 };
 
-/* --- which runs there are --- */
-
-static int get_run(stk_mirror *m, const char *id, mirror_run **ret)
-{
-    uint64_t at = 0;
-    if (stk_map_get(&m->by_id, id, &at)) {
-        *ret = (mirror_run *)(uintptr_t)at;
-        return 0;
-    }
-    mirror_run *run = calloc(1, sizeof *run);
-    if (run == NULL || stk_array_reserve(&m->runs, &m->cap, (uint64_t)m->n + 1, sizeof run) < 0) {
-        free(run);
-        return STK_E_NOMEM;
-    }
-    (void)snprintf(run->id, sizeof run->id, "%s", id);
-    m->runs[m->n++] = *ret = run; /* in no order until sort_runs */
-    return stk_map_put(&m->by_id, run->id, (uintptr_t)run);
-}
-
-static int note_listed(void *arg, const char *name)
-{
-    stk_mirror *m = arg;
-    mirror_run *run = NULL;
-    if (strlen(name) >= sizeof run->id) { /* not a run */
-        return 0;
-    }
-    STK_TRY(get_run(m, name, &run));
-    run->is_listed = true;
-    return 0;
-}
-
-static int by_id(const void *a, const void *b)
-{
-    const mirror_run *const *one = a, *const *two = b;
-    return strcmp((*one)->id, (*two)->id);
-}
-
-/* What an earlier program has brought. */
-static int note_own(stk_mirror *m, stk_err *err)
-{
-    enum { ALL = 10000000 };
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_run_row *rows = NULL;
-    uint32_t n = 0;
-    STK_TRY(stk_err_if_null(arena, err));
-    STK_TRY(stk_store_list_runs(m->store, NULL, NULL, ALL, arena, &rows, &n, err));
-    for (uint32_t i = 0; i < n; i++) {
-        mirror_run *run = NULL;
-        if (get_run(m, rows[i].id, &run) < 0) {
-            return stk_err_nomem(err);
-        }
-        run->is_here = true;
-    }
-    return 0;
-}
-
-/* Removes what the share doesn't have any more. */
-static int drop_gone(stk_mirror *m, stk_err *err)
-{
-    for (uint32_t i = 0; i < m->n; i++) {
-        mirror_run *run = m->runs[i];
-        if (run->is_listed || !run->is_here) {
-            continue;
-        }
-        STK_TRY(stk_mirror_begin_write(m, err));
-        int rc = stk_mirror_drop_run(m, run->id, err);
-        stk_mirror_end_write(m);
-        STK_TRY(rc);
-        run->is_here = run->is_ended = false;
-    }
-    return 0;
-}
-
-static void note_counts(stk_mirror *m)
-{
-    uint32_t n_listed = 0, n_here = 0;
-    for (uint32_t i = 0; i < m->n; i++) {
-        n_listed += m->runs[i]->is_listed;
-        n_here += m->runs[i]->is_listed && m->runs[i]->is_here;
-    }
-    pthread_mutex_lock(&m->lock);
-    stk_mirror_state *s = &m->state;
-    bool is_same = s->n_runs == n_listed && s->n_here == n_here && s->is_complete;
-    s->n_runs = n_listed;
-    s->n_here = n_here;
-    s->is_complete = true;
-    s->version += !is_same;
-    pthread_mutex_unlock(&m->lock);
-}
-
-static int list_runs(stk_mirror *m, stk_err *err)
-{
-    uint32_t n_listed = 0, n_here = 0;
-    for (uint32_t i = 0; i < m->n; i++) {
-        m->runs[i]->is_listed = false;
-    }
-    int rc = stk_share_list_folders(m->share, "runs/", note_listed, m, err);
-    if (rc == STK_E_NOMEM) {
-        return stk_err_nomem(err);
-    }
-    STK_TRY(rc);
-    for (uint32_t i = 0; i < m->n; i++) {
-        n_listed += m->runs[i]->is_listed;
-        n_here += m->runs[i]->is_here;
-    }
-    if (n_listed == 0 && n_here > 0) {
-        return stk_err_set(err, STK_E_ENV,
-                           "'%s' has no runs any more; is it the right place, and "
-                           "mounted?",
-                           stk_share_url(m->share));
-    }
-    STK_TRY(drop_gone(m, err));
-    if (m->n > 1) {
-        qsort(m->runs, m->n, sizeof *m->runs, by_id);
-    }
-    note_counts(m);
-    return 0;
-}
-
 /* --- one turn --- */
 
 static int look_at_run(stk_mirror *m, mirror_run *run, bool in_turn, stk_err *err)
 {
-    bool was_here = run->is_here;
+    bool was_here = run->is_here, was_damaged = run->damage != NULL;
     if (run->turn == m->turn || !run->is_listed) {
         return 0;
     }
     run->turn = m->turn;
     STK_TRY(stk_mirror_follow_run(m, run, in_turn && !run->is_ended, err));
-    if (was_here != run->is_here) {
-        note_counts(m);
+    if (was_here != run->is_here || was_damaged != (run->damage != NULL)) {
+        stk_mirror_note_counts(m);
     }
     return 0;
 }
@@ -210,12 +90,12 @@ static int look_in_turn(stk_mirror *m, stk_err *err)
     return 0;
 }
 
-static int look_at_share(stk_mirror *m, stk_err *err)
+static int look_at_share(stk_mirror *m, bool *ret_is_listed, stk_err *err)
 {
     m->turn++;
     m->has_more = false;
     m->end_ms = stk_mirror_now_ms() + TURN_MS;
-    STK_TRY(list_runs(m, err));
+    STK_TRY(stk_mirror_list_runs(m, ret_is_listed, err));
     STK_TRY(look_at_wanted(m, err));
     STK_TRY(stk_mirror_serve_wants(m, err));
     STK_TRY(look_at_hot(m, err));
@@ -268,7 +148,6 @@ static void *follow_share(void *arg)
 {
     stk_mirror *m = arg;
     stk_err err = {0};
-    bool is_known = false;
     pthread_mutex_lock(&m->lock);
     while (!atomic_load(&m->is_over)) {
         int64_t began = stk_mirror_now_ms(), began_ms = stk_clock_wall_ms(&stk_clock_real);
@@ -276,13 +155,11 @@ static void *follow_share(void *arg)
         m->state.asked_ms = began_ms;
         pthread_mutex_unlock(&m->lock);
         err = (stk_err){0};
-        int rc = is_known ? 0 : note_own(m, &err);
-        is_known = is_known || rc == 0;
-        if (rc == 0) {
-            rc = look_at_share(m, &err);
-        }
+        bool is_listed = false;
+        int rc = look_at_share(m, &is_listed, &err);
         stk_store_release_memory(m->store);
         pthread_mutex_lock(&m->lock);
+        m->is_refused = rc < 0 && !is_listed && !stk_share_may_pass(&err);
         note_turn(m, rc, &err, began_ms);
         int64_t pause = MAX(TURN_MS, PAUSES * (stk_mirror_now_ms() - began));
         if (rc < 0) {
@@ -310,8 +187,9 @@ int stk_mirror_follow(stk_mirror *m, stk_err *err)
         sys = pthread_cond_timedwait(&m->told, &m->lock, &until);
     }
     stk_err trouble = m->state.trouble;
+    bool is_refused = m->is_refused;
     pthread_mutex_unlock(&m->lock);
-    if (trouble.code != 0 && !stk_share_may_pass(&trouble)) {
+    if (is_refused) {
         *err = trouble;
         return trouble.code;
     }

@@ -22,7 +22,8 @@ typedef struct mirror_run {
     bool is_listed;  /* the share has it still */
     bool is_here;    /* the mirror has its row */
     bool is_ended;   /* its record has its end, and the files that are brought unasked are here */
-    bool is_damaged; /* it is looked at in turn only */
+    bool is_damaged; /* its record is: it is looked at in turn only */
+    char *damage;    /* a sentence: what of it can't be read; NULL: nothing */
     uint32_t turn;   /* when it was looked at last */
     int64_t event;   /* its last event when its files were looked for */
 } mirror_run;
@@ -55,6 +56,7 @@ struct stk_mirror {
     pthread_cond_t wake, told;
     pthread_t thread;
     bool is_following, is_asked;
+    bool is_refused; /* under `lock`: the share can't be listed, which won't pass by itself */
     atomic_bool is_over;
     mirror_wants wants;
     stk_mirror_state state; /* under `lock` */
@@ -65,7 +67,9 @@ struct stk_mirror {
     uint32_t turn, at; /* … and which run's turn it is */
     int64_t end_ms;    /* of this turn, monotonic */
     bool has_more;     /* the turn was too short */
-    int64_t most;      /* larger files are brought only when they are wanted */
+    int64_t most;      /* larger files are brought only when they are wanted; 0: none */
+    bool has_own;      /* `runs` has those that an earlier program has brought */
+    void (*note)(const char *line); /* or NULL */
 };
 
 int64_t stk_mirror_now_ms(void);
@@ -73,9 +77,18 @@ int64_t stk_mirror_now_ms(void);
 int stk_mirror_begin_write(stk_mirror *m, stk_err *err);
 void stk_mirror_end_write(stk_mirror *m);
 
-/* mirror_run.c: brings what is new of a run. Damage is noted and is no error. */
+/* mirror_list.c: which runs there are. STK_E_NOMEM. */
+int stk_mirror_get_run(stk_mirror *m, const char *id, mirror_run **ret);
+/* Lists those of the share, and drops what it doesn't have any more. *ret_is_listed (or NULL): the
+ * share has answered. */
+int stk_mirror_list_runs(stk_mirror *m, bool *ret_is_listed, stk_err *err);
+/* Has pages see how many there are. */
+void stk_mirror_note_counts(stk_mirror *m);
+
+/* mirror_run.c: brings what is new of a run. An attempt's damage is noted and is no error. */
+int stk_mirror_bring_run(stk_mirror *m, mirror_run *run, bool checks_gap, stk_err *err);
+/* The same; damage of the record, too, is no error. */
 int stk_mirror_follow_run(stk_mirror *m, mirror_run *run, bool checks_gap, stk_err *err);
-int stk_mirror_bring_files(stk_mirror *m, mirror_run *run, stk_err *err);
 int stk_mirror_drop_run(stk_mirror *m, const char *id, stk_err *err);
 
 /* mirror_wants.c */

@@ -2,6 +2,7 @@
  * measured and printed. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include "away/remote/remote_live.h"
 #include "away/remote/remote_log.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "store/view/view.h"
 #include "sys/clock.h"
@@ -27,6 +29,7 @@ typedef struct looking {
     uint32_t n_live;
     bool is_whole;  /* nothing is left to be brought */
     bool has_files; /* some were brought */
+    stk_err damage; /* code ≠ 0: some can't be */
 } looking;
 
 /* Whether the attempt ran where its engine isn't: the share then has its files. */
@@ -90,6 +93,7 @@ static int bring_ended(looking *l, const stk_view_task *task, uint32_t attempt, 
         return 0;
     }
     int64_t nodes = MAX(MAX(task->step->settings->gang.nodes, task->ranks), 1);
+    nodes = MIN(nodes, STK_LIMIT_RANKS);
     int rc = stk_remote_log_fetch_attempt(l->m->share, key, dir, (uint32_t)nodes, most, &left, err);
     if (rc == STK_E_NOT_FOUND) { /* its pod or job was lost */
         return note_files(dir, NONE, err);
@@ -117,20 +121,38 @@ static int note_live(looking *l, const stk_view_task *task, stk_err *err)
     return stk_store_make_attempt(dir, err);
 }
 
+/* What can't be read or kept of one attempt hides none of the others. */
+static int take_damage(looking *l, int rc, const stk_err *why, stk_err *err)
+{
+    if (rc < 0 && stk_remote_log_is_damage(why)) {
+        l->damage = *why;
+        return 0;
+    }
+    if (rc < 0) {
+        *err = *why;
+    }
+    return rc;
+}
+
+static int look_at_attempt(looking *l, const stk_view_task *task, uint32_t attempt, bool is_running,
+                           stk_err *err)
+{
+    stk_err why = {0};
+    int rc = is_running ? note_live(l, task, &why) : bring_ended(l, task, attempt, &why);
+    return take_damage(l, rc, &why, err);
+}
+
 static int look_at_task(looking *l, const stk_view_task *task, stk_err *err)
 {
     for (const stk_view_attempt *a = task->earlier; a != NULL; a = a->before) {
         if (is_elsewhere(l, a->start_data)) {
-            STK_TRY(bring_ended(l, task, a->number, err));
+            STK_TRY(look_at_attempt(l, task, a->number, false, err));
         }
     }
     if (task->attempt == 0 || !is_elsewhere(l, task->start_data)) {
         return 0;
     }
-    if (task->state != STK_TASK_RUNNING) {
-        return bring_ended(l, task, task->attempt, err);
-    }
-    return note_live(l, task, err);
+    return look_at_attempt(l, task, task->attempt, task->state == STK_TASK_RUNNING, err);
 }
 
 static int look_at_tasks(looking *l, stk_err *err)
@@ -140,7 +162,8 @@ static int look_at_tasks(looking *l, stk_err *err)
     for (uint32_t i = 0; i < stk_view_n_tasks(l->view); i++) {
         STK_TRY(look_at_task(l, stk_view_get_task(l->view, i), err));
     }
-    return stk_live_fetch(l->m->share, l->live, l->n_live, err);
+    stk_err why = {0};
+    return take_damage(l, stk_live_fetch(l->m->share, l->live, l->n_live, &why), &why, err);
 }
 
 /* Has readers see that files came, which the database doesn't tell: what they know of the run is as
@@ -161,7 +184,18 @@ static int tell_files(stk_mirror *m, const mirror_run *run, stk_err *err)
     return stk_store_put_record(m->store, &record, STK_RECORD_ANY, &revision, err);
 }
 
-int stk_mirror_bring_files(stk_mirror *m, mirror_run *run, stk_err *err)
+static void set_damage(mirror_run *run, const char *what, const stk_err *why)
+{
+    char text[1400];
+    free(run->damage);
+    run->damage = NULL;
+    if (why->code != 0) {
+        run->damage = stk_file_printf("%srun %s: %s", what, run->id,
+                                      stk_err_format(why, text, (int)sizeof text));
+    }
+}
+
+static int bring_files(stk_mirror *m, mirror_run *run, stk_err *err)
 {
     STK_VIEW_AUTO view = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -171,6 +205,7 @@ int stk_mirror_bring_files(stk_mirror *m, mirror_run *run, stk_err *err)
     STK_TRY(stk_view_load(m->store, run->id, &view, err));
     looking l = {.m = m, .view = view, .arena = arena, .scratch = scratch, .is_whole = true};
     STK_TRY(look_at_tasks(&l, err));
+    set_damage(run, "an attempt of ", &l.damage);
     run->is_ended = l.is_whole && !stk_view_is_live(view);
     if (!l.has_files) {
         return 0;
@@ -192,39 +227,16 @@ static int bring_events(stk_mirror *m, mirror_run *run, bool checks_gap, stk_err
     return 0;
 }
 
-static int bring_run(stk_mirror *m, mirror_run *run, bool checks_gap, stk_err *err)
+static int bring_whole(stk_mirror *m, mirror_run *run, bool checks_gap, stk_err *err)
 {
     STK_TRY(bring_events(m, run, checks_gap, err));
     int64_t last = stk_store_last_event(m->store, run->id);
-    if (run->is_ended && last == run->event) {
+    if (m->most == 0 || (run->is_ended && last == run->event && !run->is_damaged)) {
         return 0;
     }
-    STK_TRY(stk_mirror_bring_files(m, run, err));
+    STK_TRY(bring_files(m, run, err));
     run->event = last;
     return 0;
-}
-
-static void note_damage(stk_mirror *m, mirror_run *run, const stk_err *why)
-{
-    char text[1400];
-    pthread_mutex_lock(&m->lock);
-    m->state.n_damaged += !run->is_damaged;
-    m->state.version += !run->is_damaged;
-    (void)snprintf(m->state.damage, sizeof m->state.damage, "run %s: %s", run->id,
-                   stk_err_format(why, text, (int)sizeof text));
-    pthread_mutex_unlock(&m->lock);
-    run->is_damaged = true;
-}
-
-static void note_good(stk_mirror *m, mirror_run *run)
-{
-    if (run->is_damaged) {
-        pthread_mutex_lock(&m->lock);
-        m->state.n_damaged--;
-        m->state.version++;
-        pthread_mutex_unlock(&m->lock);
-        run->is_damaged = false;
-    }
 }
 
 int stk_mirror_drop_run(stk_mirror *m, const char *id, stk_err *err)
@@ -235,27 +247,34 @@ int stk_mirror_drop_run(stk_mirror *m, const char *id, stk_err *err)
                        STK_E_NOT_FOUND);
 }
 
+int stk_mirror_bring_run(stk_mirror *m, mirror_run *run, bool checks_gap, stk_err *err)
+{
+    STK_TRY(stk_mirror_begin_write(m, err));
+    int rc = bring_whole(m, run, checks_gap, err);
+    if (rc == STK_E_BUSY) { /* the share's record isn't the one that is here: it is brought anew */
+        rc = stk_mirror_drop_run(m, run->id, err);
+        run->is_here = run->is_ended = false;
+        if (rc == 0) {
+            rc = bring_whole(m, run, checks_gap, err);
+        }
+    }
+    stk_mirror_end_write(m);
+    run->is_damaged = run->is_damaged && rc != 0;
+    return rc;
+}
+
 int stk_mirror_follow_run(stk_mirror *m, mirror_run *run, bool checks_gap, stk_err *err)
 {
     stk_err why = {0};
-    STK_TRY(stk_mirror_begin_write(m, err));
-    int rc = bring_run(m, run, checks_gap, &why);
-    if (rc == STK_E_BUSY) { /* the share's record isn't the one that is here: it is brought anew */
-        rc = stk_mirror_drop_run(m, run->id, &why);
-        run->is_here = run->is_ended = false;
-    }
-    stk_mirror_end_write(m);
-    if (rc == STK_E_NOT_FOUND) { /* it just begins, or was just removed */
+    int rc = stk_mirror_bring_run(m, run, checks_gap, &why);
+    if (rc == 0 || rc == STK_E_NOT_FOUND) { /* it just begins, or was just removed */
         return 0;
     }
-    if (stk_remote_log_is_damage(rc)) {
-        note_damage(m, run, &why);
+    if (stk_remote_log_is_damage(&why)) {
+        set_damage(run, "", &why);
+        run->is_damaged = true;
         return 0;
     }
-    if (rc < 0) {
-        *err = why;
-        return rc;
-    }
-    note_good(m, run);
-    return 0;
+    *err = why;
+    return rc;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "away/mirror/mirror_private.h"
+#include "away/remote/remote_log.h"
 #include "base/text.h"
 
 int stk_mirror_wants_open(mirror_wants *w, stk_err *err)
@@ -148,8 +149,7 @@ static int bring_artifact(stk_mirror *m, const char *digest, stk_mirror_found *r
     if (rc == 0) {
         rc = stk_share_pull(m->share, m->store, digest, err);
     }
-    bool is_its_own = err->sys == EACCES || err->sys == EPERM || err->sys == ELOOP;
-    if (rc == STK_E_STORE || rc == STK_E_NOT_FOUND || (rc == STK_E_SYS && is_its_own)) {
+    if (rc == STK_E_NOT_FOUND || (rc < 0 && stk_remote_log_is_damage(err))) {
         /* it isn't what its name says, can't be read, or just went: others may be there */
         *ret = STK_MIRROR_ABSENT;
         return 0;
@@ -159,12 +159,14 @@ static int bring_artifact(stk_mirror *m, const char *digest, stk_mirror_found *r
     return 0;
 }
 
-/* The caller has the lock. */
+/* Of one that is COMING nothing is known: who still looks at it asks again. The caller has the
+ * lock.
+ */
 static void take_found(stk_mirror *m, const char *digest, stk_mirror_found found)
 {
     mirror_wants *w = &m->wants;
     const char *key = stk_arena_dup(w->arena, digest);
-    if (key != NULL) {
+    if (key != NULL && found != STK_MIRROR_COMING) {
         (void)stk_map_put(&w->found, key, found);
     }
     for (uint32_t i = 0; i < w->n_digests; i++) {
@@ -190,12 +192,16 @@ int stk_mirror_serve_wants(stk_mirror *m, stk_err *err)
         if (digest[0] == '\0') {
             return 0;
         }
+        stk_err why = {0};
         STK_TRY(stk_mirror_begin_write(m, err));
-        int rc = bring_artifact(m, digest, &found, err);
+        int rc = bring_artifact(m, digest, &found, &why);
         stk_mirror_end_write(m);
-        STK_TRY(rc);
         pthread_mutex_lock(&m->lock);
         take_found(m, digest, found);
         pthread_mutex_unlock(&m->lock);
+        if (rc < 0) {
+            *err = why;
+            return rc;
+        }
     }
 }

@@ -27,11 +27,20 @@ enum {
 
 /* --- files --- */
 
+/* A file of at most so many bytes, whatever the end says of its size. STK_E_LIMIT: it has more. */
+static int fetch_small(stk_share *share, const char *key, const char *path, int64_t most,
+                       stk_err *err)
+{
+    STK_BUF_AUTO data = STK_BUF_INIT((size_t)most);
+    STK_TRY(stk_share_get(share, key, &data, err));
+    return stk_file_write_atomic(path, stk_text_or(data.data, ""), data.len, 0644, err);
+}
+
 /* Fetches a file to the attempt's directory and renames it there, so that readers see the old or
  * the new file. Node 0's files are the attempt's own, those of node K are below node-K; ranks count
  * over all nodes. */
 static int fetch_file(stk_share *share, const char *dir, uint32_t node, const stk_remote_file *f,
-                      stk_err *err)
+                      int64_t most, stk_err *err)
 {
     char path[PATH_MAX], of_node[24] = "";
     if (node > 0 && strncmp(f->name, "rank-", 5) != 0) {
@@ -48,6 +57,9 @@ static int fetch_file(stk_share *share, const char *dir, uint32_t node, const st
     if (f->data != NULL) {
         return stk_file_write_atomic(path, f->data, (size_t)f->size, 0644, err);
     }
+    if (most < INT64_MAX) {
+        return fetch_small(share, f->key, path, most, err);
+    }
     return stk_share_get_file(share, f->key, path, err);
 }
 
@@ -55,6 +67,18 @@ static bool is_metrics(const char *name)
 {
     const char *slash = strrchr(name, '/');
     return strcmp(slash == NULL ? name : slash + 1, STK_METRICS_FILE) == 0;
+}
+
+static int fetch_or_leave(stk_share *share, const char *dir, uint32_t node,
+                          const stk_remote_file *f, int64_t most, bool *left, stk_err *err)
+{
+    if (is_metrics(f->name)) {
+        most = MAX(most, STK_LIVE_BYTES);
+    }
+    bool is_large = f->data == NULL && f->size > most;
+    int rc = is_large ? STK_E_LIMIT : fetch_file(share, dir, node, f, most, err);
+    *left = *left || rc == STK_E_LIMIT;
+    return stk_err_but(rc, STK_E_LIMIT);
 }
 
 /* result.json comes last, because it means that the other files are there. */
@@ -66,16 +90,14 @@ static int fetch_files(stk_share *share, const char *dir, const stk_remote_end *
         const stk_remote_file *f = &end->files[i];
         if (strcmp(f->name, "result.json") == 0) {
             result = f;
-        } else if (f->data == NULL && f->size > most && !is_metrics(f->name)) {
-            *left = true;
         } else {
-            STK_TRY(fetch_file(share, dir, end->node, f, err));
+            STK_TRY(fetch_or_leave(share, dir, end->node, f, most, left, err));
         }
     }
     if (result == NULL) {
         return 0;
     }
-    return fetch_file(share, dir, end->node, result, err);
+    return fetch_or_leave(share, dir, end->node, result, most, left, err);
 }
 
 /* Checks that the end names only objects of its attempt and node, because anybody who can write to
@@ -265,7 +287,7 @@ static int write_granted(remote_worker *w, remote_task *t, const char *granted, 
     stk_json_close(&text, '}');
     STK_TRY(stk_buf_check(&text, err));
     stk_remote_file f = {.name = "granted.json", .data = text.data, .size = (int64_t)text.len};
-    return fetch_file(w->b->share, t->order.dir, 0, &f, err);
+    return fetch_file(w->b->share, t->order.dir, 0, &f, INT64_MAX, err);
 }
 
 /* --- the outcome --- */

@@ -1,4 +1,5 @@
 /* end.json: written by the agent, read by the engine. */
+#include <limits.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,6 +162,13 @@ static int read_outcome(const stk_json *from, stk_outcome *o, stk_err *err)
     return 0;
 }
 
+bool stk_remote_is_wild_rank(const char *part)
+{
+    static const char before[] = "rank-";
+    bool is_rank = strncmp(part, before, sizeof before - 1) == 0;
+    return is_rank && strtoull(part + sizeof before - 1, NULL, 10) >= STK_LIMIT_ALL_RANKS;
+}
+
 /* True for a file below the attempt directory that an agent may send: not one that the engine
  * wrote, nor one in a folder whose links lead into the store. */
 static bool is_file_name(const char *name)
@@ -171,6 +179,9 @@ static bool is_file_name(const char *name)
     }
     for (const char *part = name; part != NULL; part = strchr(part, '/')) {
         part += part != name;
+        if (strcspn(part, "/") > NAME_MAX || stk_remote_is_wild_rank(part)) {
+            return false;
+        }
         if (strncmp(part, "in/", 3) == 0 || strncmp(part, "out/", 4) == 0 ||
             strncmp(part, "tmp/", 4) == 0) {
             return false;

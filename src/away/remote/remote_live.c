@@ -103,7 +103,8 @@ static bool is_name(const char *name, size_t n)
     if (is_log(name, n)) {
         return true;
     }
-    if (n > 5 && strncmp(name, "rank-", 5) == 0 && digits > 0 && name[5 + digits] == '/') {
+    if (n > 5 && strncmp(name, "rank-", 5) == 0 && digits > 0 && name[5 + digits] == '/' &&
+        !stk_remote_is_wild_rank(name)) {
         n -= 6 + digits;
         name += 6 + digits;
     }

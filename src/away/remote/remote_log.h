@@ -68,8 +68,9 @@ typedef struct stk_remote_run {
     int64_t created_ms, epoch;
 } stk_remote_run;
 
-/* True for errors of a damaged record: garbled, cut, or of another version. */
-bool stk_remote_log_is_damage(int code);
+/* True for errors of one run alone, others may be intact: a record that is garbled, cut, or of
+ * another version, or files of it that can't be read or kept. */
+bool stk_remote_log_is_damage(const stk_err *err);
 /* Lists the runs of a share, oldest first. A run with an unreadable run.json has only its id. */
 int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run **ret,
                         uint32_t *ret_n, stk_err *err);
@@ -92,8 +93,8 @@ int stk_remote_log_fetch_known(stk_share *share, const stk_remote_run *run, stk_
                                bool with_cache, bool checks_gap, stk_err *err);
 
 /* Fetches the files of an ended attempt ("runs/<run>/<step>/<task>/<attempt>") of so many nodes to
- * `dir`: logs, results, cards. A file that is larger than `most` and isn't one of metrics is left;
- * *ret_left: there is one. STK_E_NOT_FOUND: the share has no end of it. */
+ * `dir`: logs, results, cards. A file that is larger than `most` (of metrics: STK_LIVE_BYTES) is
+ * left; *ret_left: there is one. STK_E_NOT_FOUND: the share has no end of it. */
 bool stk_remote_log_has_attempt(const char *dir); /* all of its files were fetched */
 int stk_remote_log_fetch_attempt(stk_share *share, const char *key, const char *dir, uint32_t nodes,
                                  int64_t most, bool *ret_left, stk_err *err);

@@ -1,4 +1,5 @@
 /* Which runs a share has, and what each says of itself. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/param.h>
@@ -8,10 +9,17 @@
 
 enum { RUNS = 100000, RUN_ID = 39 };
 
-bool stk_remote_log_is_damage(int code)
+bool stk_remote_log_is_damage(const stk_err *err)
 {
-    return code == STK_E_PROTOCOL || code == STK_E_SPEC || code == STK_E_VERSION ||
-           code == STK_E_LIMIT || code == STK_E_STORE || code == STK_E_USAGE;
+    static const int of_a_file[] = {EACCES, EPERM, ENOTDIR, EISDIR, ENAMETOOLONG, ELOOP, EEXIST};
+    int code = err->code;
+    bool is_of_a_file = false;
+    for (size_t i = 0; i < sizeof of_a_file / sizeof *of_a_file; i++) {
+        is_of_a_file = is_of_a_file || err->sys == of_a_file[i];
+    }
+    return ((code == STK_E_SYS || code == STK_E_ENV) && is_of_a_file) || code == STK_E_PROTOCOL ||
+           code == STK_E_SPEC || code == STK_E_VERSION || code == STK_E_LIMIT ||
+           code == STK_E_STORE || code == STK_E_USAGE;
 }
 
 int stk_remote_run_read(stk_share *share, const char *id, stk_arena *arena, stk_remote_run *ret,
@@ -55,14 +63,18 @@ static int add_run(void *arg, const char *id)
     STK_TRY(stk_err_if_null(runs, l->err));
     l->runs = runs;
     stk_remote_run *one = &runs[l->n];
-    int rc = stk_remote_run_read(l->share, id, l->arena, one, l->err);
-    if (stk_remote_log_is_damage(rc)) { /* fetching this run reports the error */
+    stk_err why = {0};
+    int rc = stk_remote_run_read(l->share, id, l->arena, one, &why);
+    if (rc < 0 && stk_remote_log_is_damage(&why)) { /* fetching this run reports the error */
         *one = (stk_remote_run){.id = stk_arena_dup(l->arena, id), .pipeline = ""};
         one->name = one->id;
-        rc = stk_err_if_null(one->id, l->err);
+        rc = stk_err_if_null(one->id, &why);
     }
     if (rc == STK_E_NOT_FOUND) { /* a run that just begins has none yet */
         return 0;
+    }
+    if (rc < 0 && l->err != NULL) {
+        *l->err = why;
     }
     STK_TRY(rc);
     l->n++;

@@ -321,7 +321,7 @@ static void test_damage(void **state)
                        cases[i].with_head, cases[i].lines);
         OK(stk_share_put(share, key, text, strlen(text), false, &err));
         int rc = stk_remote_log_fetch(f->share, f->run, f->stores[1], false, id, &err);
-        if (!stk_remote_log_is_damage(rc) || strstr(err.text, cases[i].said) == NULL) {
+        if (rc == 0 || !stk_remote_log_is_damage(&err) || strstr(err.text, cases[i].said) == NULL) {
             fail_msg("%s: %d %s", text, rc, err.text);
         }
         assert_int_equal(events_of(f, 1).n, 3); /* nothing from the damaged batch */
@@ -357,8 +357,9 @@ static void test_strange_runs(void **state)
     assert_int_equal(n, 2);
     assert_string_equal(runs[1].name, "20200101-000000-aaaaaa");
     fetch(f, 1, "mine");
-    assert_true(stk_remote_log_is_damage(
-        stk_remote_log_fetch(f->share, "20200101-000000-aaaaaa", f->stores[1], false, id, &err)));
+    assert_true(stk_remote_log_fetch(f->share, "20200101-000000-aaaaaa", f->stores[1], false, id,
+                                     &err) < 0);
+    assert_true(stk_remote_log_is_damage(&err));
     assert_true(err.text[0] != '\0');
     stk_share_close(share);
 }

@@ -30,6 +30,8 @@ void stk_remote_name(const char *run, const char *step, uint32_t task, uint32_t 
                      char ret_name[STK_REMOTE_NAME + 1]);
 /* True for a path that stays inside of its folder: it has no empty, "." or ".." part. */
 bool stk_remote_is_below(const char *path);
+/* True for "rank-N", whatever follows, of a rank that no gang has. */
+bool stk_remote_is_wild_rank(const char *part);
 /* The part "runs/<run>/<step>/<task>/<attempt>" of an attempt directory below `store`; NULL:
  * another directory. Points into `dir`. */
 const char *stk_remote_key(const char *store, const char *dir);
