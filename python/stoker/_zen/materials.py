@@ -4,7 +4,6 @@ which programs may call by hand."""
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import json
 import os
@@ -90,6 +89,8 @@ def _import(module: str, *names: str) -> Tuple[Any, ...]:
     return tuple(getattr(home, name) for name in names)
 
 
+_STRINGS = ("CSVString", "HTMLString", "MarkdownString", "JSONString")
+
 # Name → the types that it stores; a library is imported when its materializer is asked for.
 _TYPES: Dict[str, Any] = {
     "BuiltIn": lambda: (bool, float, int, str, type(None)),
@@ -106,7 +107,6 @@ _TYPES: Dict[str, Any] = {
     "InMemory": tuple,
     "Cloudpickle": lambda: (object,),
 }
-_STRINGS = ("CSVString", "HTMLString", "MarkdownString", "JSONString")
 _STATISTICS = ("StructuredString",)
 _LIBRARIES = {"numpy": "Numpy", "pandas": "Pandas", "pydantic": "Pydantic"}
 
@@ -195,10 +195,6 @@ class MaterializerRegistry:
     def get_default_materializer(self) -> Any:
         """The one of values that no other stores."""
         return globals().get("CloudpickleMaterializer") or __getattr__("CloudpickleMaterializer")
-
-    def is_registered(self, key: type) -> bool:
-        """Whether a type, or a class above it, has a materializer."""
-        return self[key] is not self.get_default_materializer() or dataclasses.is_dataclass(key)
 
 
 materializer_registry = MaterializerRegistry()
