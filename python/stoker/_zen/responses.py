@@ -193,19 +193,13 @@ class Source:
         self, path: str = "", module: str = "", attribute: Optional[str] = None, type: Any = None
     ) -> None:
         before, _, last = path.rpartition(".")
-        self.module, self.attribute = module or before, attribute or last
+        self.module, self.attribute = module or before, attribute or last or None
         self._type = type
 
     @classmethod
     def from_import_path(cls, import_path: str, is_module_path: bool = False) -> Source:
-        """The source that ``module.attribute`` names.
-
-        Raises:
-            ValueError: it names no attribute.
-        """
-        if not import_path or (not is_module_path and "." not in import_path):
-            raise ValueError(f"Invalid import path `{import_path}`: it is module.attribute")
-        if is_module_path:
+        """The source that ``module.attribute`` names, or a module."""
+        if is_module_path or "." not in import_path:
             return cls(module=import_path, type=SourceType.UNKNOWN)
         return cls(import_path, type=SourceType.UNKNOWN)
 

@@ -146,12 +146,12 @@ def kept(materializer, value):
 
 
 def kinds_of(run, *args):
-    """Whether a call raises errors of these classes."""
+    """The first of these classes of which a call raises an error."""
     try:
         run(*args)
     except Exception as bad:
-        known = (StepInterfaceError, RuntimeError, ValueError, KeyError)
-        return [kind.__name__ for kind in known if isinstance(bad, kind)]
+        known = (RuntimeError, ValueError, KeyError, StepInterfaceError)
+        return next(kind.__name__ for kind in known if isinstance(bad, kind))
     return "nothing"
 
 
@@ -189,7 +189,7 @@ def helpers():
         fact("placeholder", lambda: substitute_env_variable_placeholders(["${BY_HAND}"]))
     fact("restored", lambda: os.environ.get("BY_HAND"))
     fact("source type", lambda: Source.from_import_path("a.b.C").type.value)
-    fact("no source", lambda: Source.from_import_path("a"))
+    fact("no source", lambda: Source.from_import_path("a").attribute)
     fact("enum", lambda: StackComponentType.ORCHESTRATOR.value in StackComponentType.values())
     file = os.path.join(tempfile.mkdtemp(), "a")
     Path(file).write_text("hi")
