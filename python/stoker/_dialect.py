@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 
 from ._base.errors import say
 from ._worker import context
-from .materializers import BaseMaterializer, _artifact, _custom
+from .materializers import BaseMaterializer, _artifact
 
 
 class ByteUnit(str, enum.Enum):
@@ -83,36 +83,6 @@ class StandardMaterializer(BaseMaterializer):
         if "value" not in entry:
             entry["path"] = os.path.join(self.uri, "data")
         return _artifact.load(entry)
-
-
-class MaterializerRegistry:
-    """Which materializer a type has: those that programs define and register."""
-
-    def register_materializer_type(self, key: type, type_: Any) -> None:
-        """Let a type have a materializer, unless it has one."""
-        _custom.by_type.setdefault(key, type_)
-
-    def register_and_overwrite_type(self, key: type, type_: Any) -> None:
-        """Let a type have this materializer."""
-        _custom.by_type[key] = type_
-
-    def __getitem__(self, key: type) -> Any:
-        """The materializer of the nearest base class, else the standard one."""
-        return next(
-            (_custom.by_type[kind] for kind in key.__mro__ if kind in _custom.by_type),
-            StandardMaterializer,
-        )
-
-    def get_materializer_types(self) -> Dict[type, Any]:
-        """Type → materializer."""
-        return dict(_custom.by_type)
-
-    def get_default_materializer(self) -> Any:
-        """The standard one."""
-        return StandardMaterializer
-
-
-materializer_registry = MaterializerRegistry()
 
 
 def makedirs(path: str) -> None:

@@ -52,6 +52,10 @@ class StepInterfaceError(StokerError):
     """
 
 
+class WrongInputError(StepInterfaceError, RuntimeError):
+    """An argument of a step's call doesn't fit, or ``after=`` names a step that isn't there."""
+
+
 class PipelineInterfaceError(StokerError, ValueError):
     """A pipeline's declaration or call is wrong.
 

@@ -38,7 +38,7 @@ from .._definition.types import Model
 from .._engine.client import PipelineRun
 from .._engine.compiled import Compiled
 from .._engine.emit import compile_graph
-from .._worker.context import may_start_runs
+from .._worker.context import in_task, may_start_runs
 
 if TYPE_CHECKING:
     from typing import Generic
@@ -319,9 +319,10 @@ def get_pipeline_context() -> PipelineContext:
     """
     graph = active_graph()
     if graph is None:
+        if in_task():
+            raise RuntimeError("Inside a step use get_step_context() instead of the pipeline's.")
         raise RuntimeError(
-            "No active pipeline context: get_pipeline_context() works in the body of a pipeline; "
-            "inside of a step use get_step_context()"
+            "No active pipeline context: get_pipeline_context() works in the body of a pipeline"
         )
     return PipelineContext(graph.pipeline)
 

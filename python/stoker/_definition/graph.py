@@ -22,7 +22,14 @@ from typing import (
     Tuple,
 )
 
-from .._base.errors import StepInterfaceError, did_you_mean, lenient, user_line, warn
+from .._base.errors import (
+    StepInterfaceError,
+    WrongInputError,
+    did_you_mean,
+    lenient,
+    user_line,
+    warn,
+)
 from .jsonable import NotJsonError, to_json
 from .names import NAME, check_name, plain_name
 from .types import ExternalArtifact
@@ -286,7 +293,7 @@ class Graph:
         for invocation in self.invocations.values():
             for name in invocation.after:
                 if name not in self.invocations:
-                    raise StepInterfaceError(
+                    raise WrongInputError(
                         f"step '{invocation.id}': after= names step '{name}', which pipeline "
                         f"'{self.pipeline.name}' doesn't have{did_you_mean(name, self.invocations)}"
                     )
@@ -327,7 +334,7 @@ def literal(step: StepDefinition, key: str, value: Any) -> Any:
         ) from None
     wanted: Any = step.annotations.get(key)
     if str(getattr(wanted, "__origin__", "")) == "typing.Literal" and value not in wanted.__args__:
-        raise StepInterfaceError(
+        raise WrongInputError(
             f"Wrong arguments when calling step '{step.name}': argument '{key}' is {value!r}, "
             f"but the step takes {' or '.join(map(repr, wanted.__args__))}"
         )
@@ -335,7 +342,7 @@ def literal(step: StepDefinition, key: str, value: Any) -> Any:
         lax = _converted(value, wanted) if lenient() else None
         if lax is not None:
             return lax
-        raise StepInterfaceError(
+        raise WrongInputError(
             f"Wrong arguments when calling step '{step.name}': argument '{key}' is {value!r}, "
             f"but the step takes {wanted.__name__}"
         )

@@ -6,7 +6,6 @@ deployments or connectors. A list of these is an empty page; asking for one is a
 
 from __future__ import annotations
 
-import os
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from .._definition.layers import load_run_config
@@ -509,24 +508,6 @@ class Answers:
     def get_settings(self, **_: Any) -> ServerSettingsResponse:
         """The settings of the store."""
         return ServerSettingsResponse()
-
-    @property
-    def config_directory(self) -> Any:
-        """The store's folder as a path, or None."""
-        from pathlib import Path
-
-        folder = artifacts.store_folder()
-        return None if folder is None else Path(folder)
-
-    @property
-    def uses_local_configuration(self) -> bool:
-        """Whether a folder ``.zen`` is here; Stoker needs none."""
-        return os.path.isdir(".zen")
-
-    @staticmethod
-    def is_repository_directory(path: Any) -> bool:
-        """Whether a folder has a store."""
-        return os.path.isdir(os.path.join(path, ".stoker"))
 
     def list_service_connector_resources(self, *_: Any, **__: Any) -> List[Any]:
         """None: credentials are those of the machine and of ``stoker.yaml``."""

@@ -250,7 +250,8 @@ class ArtifactVersionResponse(Response):
             raise FileExistsError(f"'{path}' exists; pass overwrite=True to replace it")
         with zipfile.ZipFile(path, "w") as archive:
             for file, name in _files(self.uri):
-                archive.write(file, name)
+                plain = self.row.get("format") == "json" and not os.path.isdir(self.uri)
+                archive.write(file, "data.json" if plain else name)
 
 
 def _files(top: str) -> Iterable[Any]:

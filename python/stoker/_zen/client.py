@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Dict, List, Mapping, Optional
 
 from .._base.binary import output_of
@@ -27,11 +26,12 @@ from .answers import NONE, Answers, nothing
 from .dynamic import running_body
 from .lazy import LazyArtifact
 from .page import Page
+from .repository import Repository
 from .responses import ProjectResponse, UserResponse, project, user
 from .zen_store import ZenStore
 
 
-class Client(Answers):
+class Client(Repository, Answers):
     """Reads and changes the store of the working directory, or that of ``STOKER_STORE``."""
 
     # ------------------------------------------------------------------ where it is
@@ -66,35 +66,7 @@ class Client(Answers):
     @property
     def zen_store(self) -> ZenStore:
         """The same functions under the names of ZenML's store."""
-        return ZenStore(self)
-
-    @property
-    def root(self) -> Any:
-        """The folder that has the store, as a path; None: there is no store yet."""
-        from pathlib import Path
-
-        folder = artifacts.store_folder()
-        return None if folder is None else Path(os.path.dirname(folder))
-
-    def activate_root(self, root: Any = None) -> None:
-        """Use the store of a folder."""
-        if root is not None:
-            os.environ["STOKER_STORE"] = os.path.join(os.path.abspath(root), ".stoker")
-
-    @staticmethod
-    def initialize(root: Any = None) -> None:
-        """Nothing to do: the first run makes the store."""
-
-    @staticmethod
-    def is_inside_repository(file_path: str) -> bool:
-        """Whether a file is below the folder that has the store."""
-        root = Client().root
-        return root is not None and os.path.abspath(file_path).startswith(f"{root}{os.sep}")
-
-    @staticmethod
-    def find_repository(path: Any = None, enable_warnings: bool = False) -> Any:
-        """The folder that has the store, or None."""
-        return Client().root
+        return self.__dict__.setdefault("_store", ZenStore(self))  # type: ignore[no-any-return]
 
     def activate_stack(self, stack_name_id_or_prefix: Any) -> None:
         """Let runs of this project's programs go to a stack of ``stoker.yaml``; raises KeyError."""

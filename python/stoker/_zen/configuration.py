@@ -94,6 +94,12 @@ class Configuration:
         """What a failed step does to the others."""
         return ExecutionMode(self._native.execution_mode or "continue_on_failure")
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is of the same kind and says the same."""
+        return type(other) is type(self) and vars(self._native) == vars(other._native)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)

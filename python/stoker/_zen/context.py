@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import functools
+from typing import Any, Callable, Optional
 
 from .._decorators import pipeline as front
 from .._definition.graph import active_graph
@@ -10,6 +11,16 @@ from .._worker import context as worker
 from . import errors, models, records, runs
 from . import model as declared
 from .artifacts import ArtifactVersionResponse
+from .materials import materializer_registry
+from .utilities import load
+
+
+def _of_output(ask: Callable[..., Any], *args: Any, **given: Any) -> Any:
+    """What a method of the step's context tells of an output; raises StepContextError."""
+    try:
+        return ask(*args, **given)
+    except ValueError as bad:
+        raise errors.StepContextError(str(bad)) from None
 
 
 class StepContext:
@@ -19,7 +30,8 @@ class StepContext:
         self._native = native
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._native, name)
+        found = getattr(self._native, name)
+        return functools.partial(_of_output, found) if "_output_" in name else found
 
     @property
     def pipeline(self) -> runs.PipelineResponse:
@@ -45,17 +57,36 @@ class StepContext:
         """
         given = self._native.extra.get("model")
         if not isinstance(given, dict):
-            raise errors.__getattr__("StepContextError")(
+            raise errors.StepContextError(
                 f"step '{self._native.step_name}' has no model: give one to @step or @pipeline"
             )
         found = models.get_model_exactly(str(given["name"]))
         version = models.get_model_version(found, given.get("version_id") or given.get("version"))
         return declared.bound(version, given)
 
+    @staticmethod
+    def is_active() -> bool:
+        """Whether a step is running in this process."""
+        return worker.in_task()
+
     @property
     def model_version(self) -> models.ModelVersionResponse:
         """The same, as the client shows it."""
         return self.model._get_model_version()
+
+    def get_output_materializer(
+        self,
+        output_name: Optional[str] = None,
+        custom_materializer_class: Any = None,
+        data_type: Any = None,
+    ) -> Any:
+        """The materializer of an output, for the path where it will be stored."""
+        uri = self.get_output_artifact_uri(output_name)
+        made = custom_materializer_class or self._native.get_output_materializer(output_name)
+        if made is None:
+            made = materializer_registry[data_type or object]
+        made = made[0] if isinstance(made, (list, tuple)) else made
+        return load(made)(uri) if isinstance(made, str) else made(uri)
 
     @property
     def inputs(self) -> Any:

@@ -335,7 +335,7 @@ class Body(Graph):
             step = run.body["steps"].get(call.name) or {}
             given = step.get("outputs") or {}
             if step.get("status") not in ("succeeded", "cached"):
-                call.error = _exception(step.get("error") or {}, failed)
+                call.error = exception_of(step.get("error") or {}, failed)
                 continue
             maker = str(step.get("cached_from") or run.id)
             call.outputs = [
@@ -657,7 +657,7 @@ def _only(run: RunConfig, names: Mapping[str, str]) -> RunConfig:
     return made
 
 
-def _exception(error: Mapping[str, Any], failed: Optional[PipelineFailed]) -> BaseException:
+def exception_of(error: Mapping[str, Any], failed: Optional[PipelineFailed]) -> BaseException:
     """The exception of a step's process, made again if its class is at hand."""
     import builtins
     import sys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from .._definition.types import ArtifactType as ArtifactType
 from .._definition.types import ExecutionMode as ExecutionMode
@@ -133,6 +133,16 @@ class _Words(str, enum.Enum):
 
     def __str__(self) -> str:
         return str(self.value)
+
+    @classmethod
+    def names(cls) -> List[str]:
+        """All names."""
+        return [one.name for one in cls]
+
+    @classmethod
+    def values(cls) -> List[str]:
+        """All values."""
+        return [str(one.value) for one in cls]
 
     @property
     def plural(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Type
 
+from .._base.errors import StepInterfaceError as StepInterfaceError
 from .._base.errors import StokerError
 
 ZenMLBaseException = StokerError
@@ -44,7 +45,6 @@ _PLAIN = [
     "StackComponentDeploymentError",
     "StackComponentInterfaceError",
     "StackValidationError",
-    "StepContextError",
     "StepExecutionException",
     "SubscriptionUpgradeRequiredError",
     "TunnelError",
@@ -53,7 +53,15 @@ _PLAIN = [
 
 _LOGS = ("LogStoreRateLimitError", "LogStoreUnavailableError")
 
-NAMES = ("StepInterfaceError", *_LOGS, "ZenKeyError", "ZenMLBaseException", *_ALSO, *_PLAIN)
+NAMES = (
+    "StepContextError",
+    "StepInterfaceError",
+    *_LOGS,
+    "ZenKeyError",
+    "ZenMLBaseException",
+    *_ALSO,
+    *_PLAIN,
+)
 
 
 class ZenKeyError(StokerError, KeyError):
@@ -65,6 +73,10 @@ class ZenKeyError(StokerError, KeyError):
 
 class EntityExistsError(StokerError):
     """An object of this name exists already."""
+
+
+class StepContextError(StokerError):
+    """The running step doesn't have what is asked of its context."""
 
 
 class IllegalOperationError(StokerError):

@@ -19,6 +19,11 @@ class LazyArtifact:
         """What stands for it in a document."""
         return {KEY: {"name": self.name, "version": self.version}}
 
+    @property
+    def run_metadata(self) -> LazyMetadata:
+        """Its metadata, as late."""
+        return LazyMetadata({"model": None, "artifact": self.name, "version": self.version})
+
     def load(self, *_: Any) -> Any:
         """Its value at present."""
         from .artifacts import get_version
@@ -68,7 +73,11 @@ class LazyMetadata:
 
 def _come_of_model(given: Dict[str, Any]) -> Any:
     from .._worker.context import get_step_context
-    from . import models
+    from . import artifacts, models
+
+    if given["model"] is None:
+        one = artifacts.get_version(given["artifact"], given["version"])
+        return one.run_metadata[given["metadata"]]
 
     model = models.get_model_exactly(given["model"])
     version = models.get_model_version_exactly(model, given.get("version"))

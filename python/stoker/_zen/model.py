@@ -130,6 +130,14 @@ class Model(types.Model):
         """Add metadata to the version."""
         self._get_or_create_model_version().log(plain_metadata(metadata, "log_metadata"))
 
+    def delete_all_artifacts(
+        self, only_link: bool = True, delete_from_artifact_store: bool = False
+    ) -> None:
+        """Remove the artifacts from the version; without ``only_link`` they are deleted, too."""
+        from .client import Client
+
+        Client().delete_all_model_version_artifact_links(self.id, only_links=only_link)
+
     def delete_artifact(self, *_: Any, **__: Any) -> None:
         """Not there: an artifact belongs to a version by the run that made it."""
         raise NotImplementedError(

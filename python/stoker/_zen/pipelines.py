@@ -19,12 +19,15 @@ from .._dialect import Tag
 from .._engine.client import PipelineRun
 from .._engine.compiled import Compiled
 from .._engine.config import RunConfiguration
-from . import connected, lazy, models, replay, schedules, secrets, snapshots, tags, whole
+from .._engine.failures import PipelineFailed
+from . import connected, errors, lazy, models, replay, schedules, secrets, snapshots, tags, whole
 from .configuration import PipelineConfiguration, StepConfiguration
-from .dynamic import running_body, runs_dynamic
+from .dynamic import exception_of, running_body, runs_dynamic
+from .responses import Source
 from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
 from .stacks import active_name, chosen_place
-from .templates import run_name, stamped
+from .templates import filled, run_name
+from .utilities import resolve
 
 _told = False
 # What kinds of steps do with their part of a document: (pipeline, name, part).
@@ -38,6 +41,7 @@ class ZenPipeline(Pipeline[...]):
     is_dynamic = False
     prepared: Any = ((), {})
     _replays: Optional[replay.Plan] = None
+    _invocations: Mapping[str, Any] = {}
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """As :class:`Pipeline` does, with ZenML's order, and with what artifacts are called."""
@@ -59,7 +63,7 @@ class ZenPipeline(Pipeline[...]):
             called = invocations[name].step
             known = {**_substitutions(spec), **_substitutions(step)}
             templates: Dict[str, str] = getattr(called, "templates", {})
-            names = {k: stamped(v, known, now) for k, v in templates.items()}
+            names = {k: filled(v, known, now) for k, v in templates.items()}
             kept = {k: _kept(o.config) for k, o in called.outputs.items()}
             more: Dict[str, Any] = {"outputs": {k: v for k, v in kept.items() if v}, "names": names}
             if hasattr(called.entrypoint, "__self__"):
@@ -216,6 +220,13 @@ class ZenPipeline(Pipeline[...]):
         try:
             with secrets.lending(secrets.lend(compiled.spec)):
                 return super().launch(compiled, begun, words)
+        except PipelineFailed as failed:
+            if compiled.spec.get("mode") != "fail_fast" or failed.run is None:
+                raise
+            some = [s for s in failed.run.steps.values() if s.status == "failed"]
+            if not some:
+                raise
+            raise exception_of(some[0].body.get("error") or {}, failed) from failed
         finally:
             for run in began if links else ():
                 models.settle(run)
@@ -257,6 +268,25 @@ class ZenPipeline(Pipeline[...]):
             return get_pipeline(self.name)
         except KeyError:
             raise RuntimeError(f"pipeline '{self.name}' has never been run") from None
+
+    @property
+    def source_code(self) -> str:
+        """The source of its function."""
+        return inspect.getsource(self.entrypoint)
+
+    def resolve(self) -> Source:
+        """Where its function is."""
+        return resolve(self.entrypoint)
+
+    @property
+    def invocations(self) -> Mapping[str, Any]:
+        """Name → call of a step, as the body made them last."""
+        return self._invocations
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether :meth:`prepare` has been called."""
+        return bool(self._invocations)
 
     def register(self, *_: Any, **__: Any) -> Any:
         """What the client shows of it; a run registers its pipeline by itself."""
@@ -364,6 +394,23 @@ class DynamicPipeline(ZenPipeline):
     _told_name: Optional[str] = None
 
 
+def _check_hooks(where: str, options: Mapping[str, Any]) -> None:
+    """Raises HookValidationException if a hook needs arguments that it doesn't get."""
+    for key, most in (("on_start", 0), ("on_success", 0), ("on_failure", 1), ("on_end", 1)):
+        hook = options.get(key)
+        if not callable(hook):
+            continue
+        known = inspect.signature(hook).parameters.values()
+        needs = [p.name for p in known if p.default is p.empty and p.kind not in _ANY]
+        if len(needs) > most:
+            raise errors.__getattr__("HookValidationException")(
+                f"{where}: Failed to validate hook arguments: {key} gets "
+                f"{'no argument' if most == 0 else 'the exception or nothing'}, but "
+                f"{getattr(hook, '__name__', hook)} needs {', '.join(needs)}"
+            )
+
+
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _DYNAMIC = ("dynamic", "depends_on", "on_init", "on_init_kwargs", "on_cleanup")
 
 
@@ -412,6 +459,10 @@ class ZenStep(Step[..., Any]):
             outputs[key] = output
         self.outputs = outputs
 
+    def _apply(self, options: Mapping[str, Any], merging: bool) -> None:
+        _check_hooks(f"step '{self.name}'", options)
+        super()._apply(options, merging)
+
     @property
     def configuration(self) -> StepConfiguration:
         """Its options."""
@@ -419,6 +470,20 @@ class ZenStep(Step[..., Any]):
             {"name": self.name, "parameters": self.parameters}, {}, self.layer
         )
         return StepConfiguration(native, self.name, {})
+
+    @property
+    def source_code(self) -> str:
+        """The source of its function."""
+        return inspect.getsource(self.entrypoint)
+
+    @property
+    def docstring(self) -> Optional[str]:
+        """The docstring of its function."""
+        return self.entrypoint.__doc__
+
+    def resolve(self) -> Source:
+        """Where its function is."""
+        return resolve(self.entrypoint)
 
     @property
     def enable_cache(self) -> Optional[bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import json
 import uuid
 from typing import Any, Dict, List, Optional
 
@@ -96,6 +97,10 @@ class Response:
         """Its id and name."""
         return {"id": self.id, "name": self.name}
 
+    def model_dump_json(self, **_: Any) -> str:
+        """The same as JSON."""
+        return json.dumps(self.model_dump(), default=str)
+
     def __getattr__(self, name: str) -> Any:
         if name in type(self)._absent:
             return None
@@ -173,6 +178,10 @@ class SourceType(enum.Enum):
     USER = "user"
     BUILTIN = "builtin"
     INTERNAL = "internal"
+    DISTRIBUTION_PACKAGE = "distribution_package"
+    CODE_REPOSITORY = "code_repository"
+    NOTEBOOK = "notebook"
+    UNKNOWN = "unknown"
 
 
 class Source:
@@ -180,13 +189,19 @@ class Source:
 
     is_module_source = False
 
-    def __init__(self, path: str) -> None:
-        self.module, _, self.attribute = path.rpartition(".")
+    def __init__(
+        self, path: str = "", module: str = "", attribute: Optional[str] = None, type: Any = None
+    ) -> None:
+        before, _, last = path.rpartition(".")
+        self.module, self.attribute = module or before, attribute or last or None
+        self._type = type
 
     @classmethod
     def from_import_path(cls, import_path: str, is_module_path: bool = False) -> Source:
-        """The source that ``module.attribute`` names."""
-        return cls(import_path)
+        """The source that ``module.attribute`` names, or a module."""
+        if is_module_path or "." not in import_path:
+            return cls(module=import_path, type=SourceType.UNKNOWN)
+        return cls(import_path, type=SourceType.UNKNOWN)
 
     @property
     def is_internal(self) -> bool:
@@ -196,6 +211,8 @@ class Source:
     @property
     def type(self) -> SourceType:
         """Whose code it is: Python's, ZenML's, or the user's."""
+        if self._type is not None:
+            return SourceType(self._type)
         root = self.module.partition(".")[0]
         return {"zenml": SourceType.INTERNAL, "builtins": SourceType.BUILTIN}.get(
             root, SourceType.USER
@@ -204,7 +221,7 @@ class Source:
     @property
     def import_path(self) -> str:
         """``module.attribute``."""
-        return f"{self.module}.{self.attribute}"
+        return f"{self.module}.{self.attribute}" if self.attribute else self.module
 
     def __str__(self) -> str:
         return self.import_path

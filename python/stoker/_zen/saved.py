@@ -14,7 +14,7 @@ from .._worker import context
 from .._worker.context import plain_metadata
 from ..materializers import _artifact
 from ..materializers._facts import facts_of, model_kind
-from . import records, tags, targets
+from . import records, stacks, tags, targets
 from .artifacts import ArtifactVersionResponse, get_version, log, versions_of
 from .errors import EntityExistsError
 
@@ -82,6 +82,11 @@ def register_artifact(
     path = os.path.abspath(folder_or_file_uri)
     if not os.path.exists(path):
         raise FileNotFoundError(f"artifact '{name}': there is no file or folder '{path}'")
+    bounds = str(stacks.active().artifact_store.path)
+    if "://" not in bounds and os.path.commonpath([bounds, path]) != bounds:
+        raise FileNotFoundError(
+            f"artifact '{name}': '{path}' is outside of the artifact store, '{bounds}'"
+        )
     form = "dir" if os.path.isdir(path) else "file"
     entry = {"path": path, "format": form, "type": "pathlib.Path", "meta": {}}
     return _add(entry, name, version, artifact_type, "preexisting", tags, artifact_metadata)

@@ -223,6 +223,11 @@ class BaseZenModel:
 class PipelineRunConfiguration(BaseZenModel):
     """What a run is configured with, as ``trigger_pipeline`` takes it."""
 
+    @classmethod
+    def model_validate(cls, fields: Dict[str, Any]) -> PipelineRunConfiguration:
+        """One with these fields."""
+        return cls(**fields)
+
     def model_dump(self, **_: Any) -> Dict[str, Any]:
         """The fields that are given."""
         return {key: value for key, value in self.__dict__.items() if value is not None}

@@ -70,9 +70,11 @@ class StepRunResponse(Response):
 
     @property
     def log_collection(self) -> List[LogsResponse]:
-        """What it printed; of a cached step nothing."""
+        """What it printed; nothing of a cached step, or without ``enable_step_logs``."""
         logs = LogsResponse(self, "step", None, self.id)
-        return [] if self.native.is_cached else [logs]
+        said = [c.enable_step_logs for c in (self.config, self.run.config)]
+        kept = next((one for one in said if one is not None), True)
+        return [logs] if kept and not self.native.is_cached else []
 
     @property
     def snapshot_id(self) -> uuid.UUID:

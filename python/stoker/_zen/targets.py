@@ -42,7 +42,7 @@ def log_metadata(metadata: Dict[str, Any], **target: Any) -> None:
         if version is None:
             raise ValueError("log_metadata(infer_model=True): the running step has no model")
         version.log(plain)
-    elif "model_version_id" in given or "model_name" in given:
+    elif "model_version_id" in given or {"model_name", "model_version"} <= given.keys():
         model_version(given).log(plain)
     elif "artifact_version_id" in given:
         artifacts.log(artifacts.get_version(given["artifact_version_id"]), plain)
@@ -50,11 +50,16 @@ def log_metadata(metadata: Dict[str, Any], **target: Any) -> None:
         _log_step(runs.get_step(given["step_id"]), plain)
     elif "run_id_name_or_prefix" in given:
         _log_run(runs.get_run(given["run_id_name_or_prefix"]), given, plain)
-    elif _running() is not None and ("artifact_name" in given or given.get("infer_artifact")):
+    elif _running() is not None and given.get("infer_artifact"):
         _log_output(given, plain)
-    elif "artifact_name" in given:
+    elif {"artifact_name", "artifact_version"} <= given.keys():
         found = artifacts.get_version(given["artifact_name"], given.get("artifact_version"))
         artifacts.log(found, plain)
+    elif given:
+        raise ValueError(
+            f"log_metadata: {', '.join(sorted(given))} alone names nothing; "
+            "give artifact_name=… and model_name=… with a version, or infer_artifact=True"
+        )
     elif _running() is None:
         raise ValueError(
             "log_metadata: no step is running in this process; name the target: "
@@ -182,11 +187,14 @@ def log_artifact_metadata(
     metadata: Dict[str, Any], artifact_name: Optional[str] = None, artifact_version: Any = None
 ) -> None:
     """Attach metadata to an output of the running step, or to a stored artifact."""
+    here = _running() is not None and (not artifact_name or artifact_name in _running()._outputs)
+    if artifact_name and not here and artifact_version is None:
+        artifact_version = artifacts.get_version(artifact_name).version
     log_metadata(
         metadata,
         artifact_name=artifact_name,
         artifact_version=artifact_version,
-        infer_artifact=artifact_name is None,
+        infer_artifact=here and artifact_version is None,
     )
 
 

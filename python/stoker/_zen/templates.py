@@ -22,6 +22,19 @@ def stamped(text: str, substitutions: Mapping[str, str], now: Optional[float] = 
     return text
 
 
+def filled(text: str, substitutions: Mapping[str, str], now: Optional[float] = None) -> str:
+    """The same.
+
+    Raises:
+        KeyError: a placeholder has no substitution.
+    """
+    name = stamped(text, substitutions, now)
+    left = re.search(r"\{(\w+)\}", name)
+    if left is not None:
+        raise KeyError(f"Could not format the name template `{text}`. Missing key: {left[1]!r}")
+    return name
+
+
 def run_name(template: Optional[str], pipeline: str, substitutions: Mapping[str, str]) -> str:
     """The name of a run that begins now; without a template ``PIPELINE-DATE-TIME``.
 

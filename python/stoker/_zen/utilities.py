@@ -449,6 +449,18 @@ def depaginate(list_method: Any, **kwargs: Any) -> List[Any]:
 # ---------------------------------------------------------------------------- where it runs
 
 
+def get_environment() -> str:
+    """The kind of place where the program runs."""
+    return str(get_run_environment_dict()["environment"])
+
+
+def get_run_environment_dict() -> Dict[str, Any]:
+    """What is known of this machine, as a run's ``client_environment`` has it."""
+    from .runs import machine
+
+    return machine()
+
+
 class Environment:
     """What is known of where the program runs."""
 

@@ -67,14 +67,11 @@ _ARTIFACTS = {
     )
 }
 _MATERIALIZERS = {
-    "BaseMaterializer": "stoker.materializers:BaseMaterializer",
-    **{
-        f"{name}Materializer": "stoker._dialect:StandardMaterializer"
-        for name in (
-            *("BuiltIn", "BuiltInContainer", "Bytes", "Cloudpickle", "Numpy", "Pandas", "Path"),
-            *("Pydantic", "Service", "StructuredString", "UUID"),
-        )
-    },
+    f"{name}Materializer": f"stoker._zen.materials:{name}Materializer"
+    for name in (
+        *("Base", "BuiltIn", "BuiltInContainer", "Bytes", "Cloudpickle", "Dataclass", "InMemory"),
+        *("Numpy", "Pandas", "Path", "Pydantic", "Service", "StructuredString", "UUID"),
+    )
 }
 _UTILITIES = {
     "utils.io_utils": (
@@ -112,8 +109,45 @@ _UTILITIES = {
         *("ENV_ZENML_CONFIG_PATH", "ENV_ZENML_DEBUG", "ENV_ZENML_LOGGING_VERBOSITY"),
         *("METADATA_EXPERIMENT_TRACKER_URL", "PAGE_SIZE_DEFAULT", "PAGE_SIZE_MAXIMUM"),
     ),
-    "environment": ("Environment",),
+    "environment": ("Environment", "get_environment", "get_run_environment_dict"),
     "config.global_config": ("GlobalConfiguration",),
+}
+_HELPERS = {
+    "utils.string_utils": (
+        *("BANNED_NAME_CHARACTERS", "format_name_template", "substitute_string", "validate_name"),
+    ),
+    "utils.yaml_utils": ("is_json_serializable",),
+    "utils.dict_utils": ("dict_to_bytes",),
+    "utils.json_utils": ("pydantic_encoder",),
+    "utils.pydantic_utils": ("update_model",),
+    "utils.secret_utils": ("SecretReference", "is_secret_reference", "parse_secret_reference"),
+    "utils.settings_utils": (
+        *("get_general_settings", "is_general_setting_key", "is_stack_component_setting_key"),
+        *("is_valid_setting_key", "validate_setting_keys"),
+    ),
+    "utils.typing_utils": (
+        *("get_args", "get_origin", "is_literal_type", "is_none_type", "is_optional", "is_union"),
+        "literal_values",
+    ),
+    "utils.singleton": ("SingletonMetaClass",),
+    "utils.env_utils": ("substitute_env_variable_placeholders", "temporary_environment"),
+    "utils.networking_utils": (
+        *("find_available_port", "port_available", "port_is_open", "scan_for_available_port"),
+    ),
+    "utils.package_utils": ("requirement_installed",),
+    "utils.source_code_utils": ("get_hashed_source_code", "get_source_code"),
+    "utils.source_utils": (
+        *("get_source_type", "is_distribution_package_file", "is_internal_module"),
+        *("is_standard_lib_file", "is_user_file"),
+    ),
+    "metadata.metadata_types": (
+        *("DType", "MetadataTypeEnum", "Path", "StorageSize", "Uri", "cast_to_metadata_type"),
+        *("get_metadata_type", "validate_metadata"),
+    ),
+    "io.fileio": (
+        *("copy", "exists", "glob", "isdir", "listdir", "makedirs", "mkdir", "open", "remove"),
+        *("rename", "rmtree", "size", "stat", "walk"),
+    ),
 }
 # Modules of ZenML's models; each has the names of all.
 _MODELS = (
@@ -202,24 +236,11 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "get_step_context": _CORE["get_step_context"],
     },
     "zenml.hooks": {
+        "run_hook": _CORE["run_hook"],
         "alerter_failure_hook": "stoker._dialect:alerter_failure_hook",
         "alerter_success_hook": "stoker._dialect:alerter_success_hook",
     },
     "zenml.io": {},
-    "zenml.io.fileio": {
-        "copy": "stoker._dialect:copy",
-        "exists": "os.path:exists",
-        "glob": "glob:glob",
-        "isdir": "os.path:isdir",
-        "listdir": "os:listdir",
-        "makedirs": "stoker._dialect:makedirs",
-        "mkdir": "os:mkdir",
-        "open": "builtins:open",
-        "remove": "os:remove",
-        "rename": "os:rename",
-        "rmtree": "shutil:rmtree",
-        "walk": "os:walk",
-    },
     **dict.fromkeys(
         (
             *("zenml.models", "zenml.models.v2", "zenml.models.v2.base", "zenml.models.v2.core"),
@@ -244,6 +265,7 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "save_artifact": _ARTIFACTS["save_artifact"],
         "load_artifact": _ARTIFACTS["load_artifact"],
         "log_artifact_metadata": _CORE["log_artifact_metadata"],
+        "register_artifact": _ARTIFACTS["register_artifact"],
         "load_artifact_from_response": "stoker._zen.saved:load_artifact_from_response",
         "load_artifact_visualization": "stoker._zen.visuals:load_artifact_visualization",
     },
@@ -269,28 +291,20 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml.model": {"Model": _CORE["Model"]},
     "zenml.model.model": {"Model": _CORE["Model"]},
     "zenml.metadata": {},
-    "zenml.metadata.metadata_types": {
-        "MetadataType": "typing:Any",
-        "DType": "builtins:str",
-        "Path": "builtins:str",
-        "StorageSize": "builtins:int",
-        "Uri": "builtins:str",
-    },
+    "zenml.metadata.metadata_types": {"MetadataType": "typing:Any"},
     "zenml.materializers": _MATERIALIZERS,
     "zenml.materializers.base_materializer": {
         "BaseMaterializer": _MATERIALIZERS["BaseMaterializer"]
     },
     **{
-        f"zenml.materializers.{module}_materializer": {
-            f"{name}Materializer": "stoker._dialect:StandardMaterializer"
-        }
-        for module, name in (
-            *(("built_in", "BuiltIn"), ("cloudpickle", "Cloudpickle"), ("numpy", "Numpy")),
-            *(("pandas", "Pandas"), ("pydantic", "Pydantic")),
+        f"zenml.materializers.{module}_materializer": _MATERIALIZERS
+        for module in (
+            *("built_in", "cloudpickle", "dataclass", "in_memory", "numpy", "pandas", "path"),
+            *("pydantic", "service", "structured_string", "uuid"),
         )
     },
     "zenml.materializers.materializer_registry": {
-        name: f"stoker._dialect:{name}"
+        name: f"stoker._zen.materials:{name}"
         for name in ("MaterializerRegistry", "materializer_registry")
     },
     "zenml.types": _STRINGS,
@@ -381,6 +395,12 @@ _LATER = {
         "it went out of ZenML years ago: annotate the step's parameters and outputs instead",
     ),
 }
+
+for _module, _names in _HELPERS.items():
+    _home = "files" if _module == "io.fileio" else "helpers"
+    _known = _MODULES.setdefault(f"zenml.{_module}", {})
+    assert isinstance(_known, dict)
+    _known.update({name: f"stoker._zen.{_home}:{name}" for name in _names})
 
 # What runs otherwise than in ZenML: a name, ``Client.NAME`` or an option → why.
 DIFFERS = {
