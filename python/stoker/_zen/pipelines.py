@@ -19,11 +19,11 @@ from .._dialect import Tag
 from .._engine.client import PipelineRun
 from .._engine.compiled import Compiled
 from .._engine.config import RunConfiguration
-from . import connected, lazy, models, replay, schedules, secrets, snapshots, tags, whole
+from . import connected, lazy, models, own, replay, schedules, secrets, snapshots, tags, whole
 from .configuration import PipelineConfiguration, StepConfiguration
 from .dynamic import running_body, runs_dynamic
 from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
-from .stacks import active_name, chosen_place
+from .stacks import active_is_here, active_name, chosen_place
 from .templates import run_name, stamped
 
 _told = False
@@ -55,6 +55,7 @@ class ZenPipeline(Pipeline[...]):
         if whole.started_by:
             kept["started_by"] = whole.started_by
         spec["extra"] = {**extra, "zenml": kept}
+        parts = own.parts_of(place)
         for name, step in spec["steps"].items():
             called = invocations[name].step
             known = {**_substitutions(spec), **_substitutions(step)}
@@ -68,6 +69,8 @@ class ZenPipeline(Pipeline[...]):
                 extra = step.get("extra") or {}
                 more = {k: v for k, v in more.items() if v}
                 step["extra"] = {**extra, "zenml": {**(extra.get("zenml") or {}), **more}}
+            if parts:
+                own.take(step, parts)
             for finish in to_finish:
                 finish(self, name, step)
             if _waits(step):
@@ -559,7 +562,7 @@ def _one_by_one(spec: Dict[str, Any]) -> List[str]:
     if options.get("with"):
         return []
     place = [] if options.get("resume") else chosen_place()
-    if place or options.get("max_workers"):
+    if options.get("max_workers") or (place and not active_is_here()):
         return place
     workers = (spec.get("extra") or {}).get("stoker_max_workers")
     if workers is not None:
@@ -567,7 +570,7 @@ def _one_by_one(spec: Dict[str, Any]) -> List[str]:
             raise SettingsError(
                 f"pipeline '{spec['name']}': stoker_max_workers is {workers!r}; it is a number from 1"
             )
-        return ["--max-workers", str(workers)]
+        return [*place, "--max-workers", str(workers)]
     if in_order(spec) and not _told:
         _told = True
         say(
@@ -575,7 +578,7 @@ def _one_by_one(spec: Dict[str, Any]) -> List[str]:
             "`stoker run FILE --max-workers N`, or extra={'stoker_max_workers': N} of the pipeline, "
             "runs N at a time"
         )
-    return ["--in-order"]
+    return [*place, "--in-order"]
 
 
 # ---------------------------------------------------------------------------- models
