@@ -206,6 +206,12 @@ _DEPLOYER_STEPS = {
     for name in ("mlflow_model_deployer_step", "mlflow_model_registry_deployer_step")
 }
 
+_BASE_NAMES["model_deployers"]["BaseModelDeployer"] = f"{_SERVICES}:BaseModelDeployer"
+_BASE_NAMES["model_registries"].update(_REGISTRIES)
+_BASE_NAMES["artifact_stores"].update(
+    dict.fromkeys(("BaseArtifactStore", "LocalArtifactStore"), "stoker._zen.stacks:ArtifactStore")
+)
+
 # Module → {name → "module:name" in Stoker}. A module with names below it is a package.
 _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml": {**_CORE, **_SETTINGS, "Client": "stoker._zen.client:Client"},
@@ -355,19 +361,7 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         for module, names in _BASE_NAMES.items()
         for part in ("", f".base{_SNAKE.sub('_', _BASES[module]).lower()}")
     },
-    **dict.fromkeys(
-        (
-            "zenml.artifact_stores",
-            "zenml.artifact_stores.base_artifact_store",
-            "zenml.artifact_stores.local_artifact_store",
-        ),
-        {
-            **_BASE_NAMES["artifact_stores"],
-            **dict.fromkeys(
-                ("BaseArtifactStore", "LocalArtifactStore"), "stoker._zen.stacks:ArtifactStore"
-            ),
-        },
-    ),
+    "zenml.artifact_stores.local_artifact_store": _BASE_NAMES["artifact_stores"],
     "zenml.config.source": {
         name: f"stoker._zen.responses:{name}" for name in ("Source", "SourceType")
     },
@@ -404,22 +398,11 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     f"{_MLFLOW}.steps": {**_MLFLOW_STEPS, **_DEPLOYER_STEPS},
     f"{_MLFLOW}.steps.mlflow_registry": _MLFLOW_STEPS,
     f"{_MLFLOW}.steps.mlflow_deployer": _DEPLOYER_STEPS,
-    **dict.fromkeys(
-        ("zenml.model_deployers", "zenml.model_deployers.base_model_deployer"),
-        {
-            **_BASE_NAMES["model_deployers"],
-            "BaseModelDeployer": f"{_SERVICES}:BaseModelDeployer",
-        },
-    ),
     "zenml.services": {
         "BaseService": f"{_SERVICES}:MLFlowDeploymentService",
         "ServiceConfig": f"{_SERVICES}:ServiceConfig",
         "ServiceType": "stoker._zen.services:ServiceType",
         "ServiceState": "stoker._zen.enums:ServiceState",
-    },
-    **{
-        f"zenml.model_registries{part}": {**_BASE_NAMES["model_registries"], **_REGISTRIES}
-        for part in ("", ".base_model_registry")
     },
     "zenml.integrations.huggingface": {},
     "zenml.integrations.huggingface.steps": {"run_with_accelerate": "stoker:run_with_accelerate"},
