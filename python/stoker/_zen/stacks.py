@@ -140,7 +140,7 @@ class Component(Response):
 
     is_provisioned = is_running
 
-    def get_settings(self, *_: Any, **__: Any) -> Config:
+    def get_settings(self, *_: Any, **__: Any) -> Any:
         """Its configuration: a step's settings are on the step."""
         return self.config
 
