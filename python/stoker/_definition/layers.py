@@ -391,7 +391,9 @@ def _mode(where: str, value: Any) -> Layer:
 
 def _step_operator(where: str, value: Any) -> Layer:
     """The layer for where the step runs: a backend, or a stack that the project may lack."""
-    if value in (True, False):
+    if value is True:
+        return {"extra": {"zenml": {"step_operator": True}}}  # the stack's own, if it has one
+    if value is False:
         return {}
     backend = BACKENDS.get(str(value))
     if backend == "local":

@@ -126,6 +126,11 @@ def run_attempt(
             attempt.run_hook(hook, RuntimeError(hook_error) if hook_error else None)
         elif rank is None and attempt.task.get("gang"):
             ranks.launch(directory, attempt.task, attempt.entry, main_file, serve)
+        elif rank is None and any(
+            how(attempt.task, directory, main_file) for how in registry.launch
+        ):
+            context.leave()
+            return 0  # the other process has written the result
         else:
             attempt.run()
         result["status"] = "ok"

@@ -6,6 +6,7 @@ deployments or connectors. A list of these is an empty page; asking for one is a
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from .._definition.layers import load_run_config
@@ -13,6 +14,7 @@ from . import (
     artifacts,
     errors,
     models,
+    own,
     runs,
     schedules,
     secrets,
@@ -412,14 +414,14 @@ class Answers:
         """The kinds of components."""
         return stacks.list_flavors(given)
 
-    def create_flavor(self, source: str, component_type: Any) -> None:
-        """Raises ValueError: stacks are made of Stoker's own flavors."""
-        raise ValueError(
-            f"'{source}' is no flavor that Stoker has a backend for; list_flavors() has"
-        )
+    def create_flavor(self, source: str, component_type: Any) -> stacks.FlavorResponse:
+        """Register a flavor of the program's own; raises as :func:`.own.register`."""
+        return own.register(source, component_type)
 
     def delete_flavor(self, name_id_or_prefix: Any) -> None:
-        """Raises ZenKeyError: no flavor was registered."""
+        """Remove a registered flavor; raises ZenKeyError if there is none."""
+        with contextlib.suppress(KeyError):
+            return own.unregister(name_id_or_prefix)
         raise errors.ZenKeyError(f"there is no registered flavor '{name_id_or_prefix}'")
 
     def prune_snapshots(self, older_than: Any, apply: bool = False, **_: Any) -> PrunedSnapshots:

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from .._base.binary import output_of
 from .._worker import context
-from . import records, registering, stacks
+from . import own, records, registering, stacks
 from .errors import EntityExistsError, IllegalOperationError
 
 _KIND = "component"
@@ -40,6 +40,8 @@ _HERE = ("local", "local_docker")
 
 
 def _make(kind: str, flavor: str, name: str, config: Mapping[str, Any]) -> stacks.Component:
+    if own.is_own(kind, flavor):
+        return own.make(kind, flavor, name, config)
     if kind in _NEEDS:
         needed = _NEEDS[kind].get(flavor)
         if needed and not config.get(needed):
@@ -58,7 +60,7 @@ def _make(kind: str, flavor: str, name: str, config: Mapping[str, Any]) -> stack
 
 def _checked(kind: str, flavor: str, name: str, config: Mapping[str, Any]) -> stacks.Component:
     """A component; raises ValueError for a configuration that it can't have."""
-    if kind in _NEEDS:
+    if kind in _NEEDS and not own.is_own(kind, flavor):
         registering.check(kind, name, config)
     return _make(kind, flavor, name, config)
 
@@ -86,12 +88,16 @@ def _default(kind: str) -> Dict[str, Any]:
     return {"tracking_uri": uri} if uri and kind == "experiment_tracker" else {}
 
 
-def components() -> Dict[str, List[stacks.Component]]:
-    """Type → components, the one that was registered last first."""
+def components(made_of: Mapping[str, Any]) -> Dict[str, List[stacks.Component]]:
+    """Type → components, the one that was registered last first; of the program's own classes, those
+    that the stack is made of."""
     found: Dict[str, List[stacks.Component]] = {}
     for record in reversed(records.listed(_KIND)):
         body = record.body
-        if body["type"] in _NEEDS:
+        if own.is_own(body["type"], body["flavor"]):
+            if body["name"] not in made_of.get(body["type"], ()):
+                continue
+        elif body["type"] in _NEEDS:
             continue
         part = _make(body["type"], body["flavor"], body["name"], _config(record.name, body))
         found.setdefault(body["type"], []).append(part)
@@ -104,7 +110,10 @@ def components() -> Dict[str, List[stacks.Component]]:
 
 def places() -> List[stacks.Component]:
     """The registered components of which stacks are made."""
-    some = [one for one in records.listed(_KIND) if one.body["type"] in _NEEDS]
+    known = records.listed(_KIND)
+    some = [
+        r for r in known if r.body["type"] in _NEEDS or own.is_own(r.body["type"], r.body["flavor"])
+    ]
     return [_make(b["type"], b["flavor"], b["name"], _config(key, b)) for key, *_, b in some]
 
 
@@ -132,7 +141,10 @@ def create(
         ValueError: its configuration lacks something.
     """
     kind = str(getattr(component_type, "value", component_type))
-    if flavor not in stacks.KNOWN.get(kind, ()) or kind not in _TAKEN:
+    mine = own.is_own(kind, flavor) and any(
+        one.name == flavor and one.type == kind for one in own.registered()
+    )
+    if not mine and (flavor not in stacks.KNOWN.get(kind, ()) or kind not in _TAKEN):
         known = "; ".join(f"{_shown(k)}: {', '.join(stacks.KNOWN[k])}" for k in _TAKEN)
         raise NotImplementedError(
             f"Stoker's stacks take no {_shown(kind)} of flavor '{flavor}'; they take {known}"
@@ -255,7 +267,7 @@ def _tracker(asked: Any) -> Optional[stacks.Component]:
     """
     kind = "experiment_tracker"
     try:
-        some = components().get(kind, [])
+        some = components({}).get(kind, [])
     except RuntimeError as bad:
         said = _default(kind)
         if not said:
@@ -270,8 +282,10 @@ def _tracker(asked: Any) -> Optional[stacks.Component]:
 @contextlib.contextmanager
 def tracked(task: Mapping[str, Any]) -> Iterator[None]:
     """A task's function within the run of its experiment tracker, if it asks for one."""
-    asked = ((task.get("extra") or {}).get("zenml") or {}).get("experiment_tracker")
-    tracker: Any = _tracker(asked) if asked else None
+    kept = (task.get("extra") or {}).get("zenml") or {}
+    asked = kept.get("experiment_tracker")
+    mine = "experiment_tracker" in kept.get("own", {})  # the program's own does that
+    tracker: Any = _tracker(asked) if asked and not mine else None
     if tracker is None or int(task.get("rank") or 0):
         yield
         return

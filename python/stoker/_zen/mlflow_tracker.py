@@ -162,7 +162,7 @@ class MLFlowExperimentTracker(BaseExperimentTracker):
                     raise
         return mlflow.set_experiment(experiment_name=name)
 
-    def prepare_step_run(self, step: Any, settings: Mapping[str, Any]) -> None:
+    def prepare_step_run(self, step: Any, settings: Mapping[str, Any]) -> None:  # type: ignore[override]
         """Begin or take up the MLflow run of this pipeline run."""
         import mlflow
 
@@ -186,7 +186,7 @@ class MLFlowExperimentTracker(BaseExperimentTracker):
         if said.nested:
             mlflow.start_run(run_name=step.step_name, nested=True, tags=tags)
 
-    def get_step_run_metadata(self) -> Dict[str, Any]:
+    def get_step_run_metadata(self) -> Dict[str, Any]:  # type: ignore[override]
         """What the step's metadata says of its MLflow run."""
         import mlflow
 
@@ -207,7 +207,7 @@ class MLFlowExperimentTracker(BaseExperimentTracker):
                 except Exception:  # the library isn't whole
                     continue
 
-    def cleanup_step_run(self, step_failed: bool) -> None:
+    def cleanup_step_run(self, step_failed: bool) -> None:  # type: ignore[override]
         """End the step's MLflow runs."""
         import mlflow
 

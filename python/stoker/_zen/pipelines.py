@@ -20,12 +20,24 @@ from .._engine.client import PipelineRun
 from .._engine.compiled import Compiled
 from .._engine.config import RunConfiguration
 from .._engine.failures import PipelineFailed
-from . import connected, errors, lazy, models, replay, schedules, secrets, snapshots, tags, whole
+from . import (
+    connected,
+    errors,
+    lazy,
+    models,
+    own,
+    replay,
+    schedules,
+    secrets,
+    snapshots,
+    tags,
+    whole,
+)
 from .configuration import PipelineConfiguration, StepConfiguration
 from .dynamic import exception_of, running_body, runs_dynamic
 from .responses import Source
 from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
-from .stacks import active_name, chosen_place
+from .stacks import active_is_here, active_name, chosen_place
 from .templates import filled, run_name
 from .utilities import resolve
 
@@ -59,6 +71,7 @@ class ZenPipeline(Pipeline[...]):
         if whole.started_by:
             kept["started_by"] = whole.started_by
         spec["extra"] = {**extra, "zenml": kept}
+        parts = own.parts_of(place)
         for name, step in spec["steps"].items():
             called = invocations[name].step
             known = {**_substitutions(spec), **_substitutions(step)}
@@ -72,6 +85,8 @@ class ZenPipeline(Pipeline[...]):
                 extra = step.get("extra") or {}
                 more = {k: v for k, v in more.items() if v}
                 step["extra"] = {**extra, "zenml": {**(extra.get("zenml") or {}), **more}}
+            if parts:
+                own.take(step, parts)
             for finish in to_finish:
                 finish(self, name, step)
             if _waits(step):
@@ -624,7 +639,7 @@ def _one_by_one(spec: Dict[str, Any]) -> List[str]:
     if options.get("with"):
         return []
     place = [] if options.get("resume") else chosen_place()
-    if place or options.get("max_workers"):
+    if options.get("max_workers") or (place and not active_is_here()):
         return place
     workers = (spec.get("extra") or {}).get("stoker_max_workers")
     if workers is not None:
@@ -632,7 +647,7 @@ def _one_by_one(spec: Dict[str, Any]) -> List[str]:
             raise SettingsError(
                 f"pipeline '{spec['name']}': stoker_max_workers is {workers!r}; it is a number from 1"
             )
-        return ["--max-workers", str(workers)]
+        return [*place, "--max-workers", str(workers)]
     if in_order(spec) and not _told:
         _told = True
         say(
@@ -640,7 +655,7 @@ def _one_by_one(spec: Dict[str, Any]) -> List[str]:
             "`stoker run FILE --max-workers N`, or extra={'stoker_max_workers': N} of the pipeline, "
             "runs N at a time"
         )
-    return ["--in-order"]
+    return [*place, "--in-order"]
 
 
 # ---------------------------------------------------------------------------- models

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 
 from .._base.binary import json_of
 from .._base.errors import EngineError
-from . import records, stacks
+from . import own, records, stacks
 from .errors import EntityExistsError, IllegalOperationError, StackValidationError
 
 _FILE = "stoker.yaml"
@@ -214,7 +214,8 @@ def _write(name: str, chosen: Mapping[str, List[stacks.ComponentResponse]]) -> s
     known = [one.name for one in stacks.stacks()]
     entries = {name: _entry(chosen["orchestrator"][0], chosen)}
     for operator in chosen.get("step_operator", ()):
-        if operator.name not in known:
+        mine = own.is_own("step_operator", operator.flavor_name)
+        if operator.name not in known and not mine:
             entries[operator.name] = _entry(operator, chosen)
     for one in entries:
         if not _NAME.match(one):

@@ -22,14 +22,17 @@ ROLES = (
     *("model_deployer", "experiment_tracker", "alerter", "annotator", "data_validator"),
     *("image_builder", "model_registry", "deployer", "log_store", "sandbox"),
 )
-# Functions that add components by type: what the program has connected (connected.py).
-joined: List[Callable[[], Mapping[str, List[Any]]]] = []
+# Functions of what a stack is made of that add components by type: what the program has connected
+# (connected.py).
+joined: List[Callable[[Mapping[str, Any]], Mapping[str, List[Any]]]] = []
 # Functions that give registered components that only stacks made of them have.
 apart: List[Callable[[], List[Any]]] = []
+# Functions that give the flavors that programs registered.
+more_flavors: List[Callable[[], List[Any]]] = []
 _SEVERAL = {"step_operators", "experiment_trackers", "alerters", "sandboxes"}
 _FLAVORS = {"docker": "local_docker", "batch": "aws_batch"}  # of a backend, where it isn't its word
 _DEFAULT = "default"
-_BEGAN = 1577836800000  # 2020: the time of what no one has made
+EPOCH = moment(1577836800000)  # 2020: the time of what no one has made
 
 
 class FlavorResponse(Response):
@@ -40,6 +43,7 @@ class FlavorResponse(Response):
         *("connector_resource_id_attr", "connector_requirements"),
     )
     is_custom = False
+    source = ""
     user = user_id = None  # type: ignore[assignment]
 
     def __init__(self, kind: str, name: str) -> None:
@@ -49,7 +53,7 @@ class FlavorResponse(Response):
         self.integration = "built-in"
         self.id = records.id_of("flavor", f"{kind}/{name}")
         self.config_schema: Dict[str, Any] = {}
-        self.created = self.updated = moment(_BEGAN)
+        self.created = self.updated = EPOCH
 
 
 class ComponentResponse(Response):
@@ -80,19 +84,54 @@ class Component(Response):
     _absent = ("local_path", "log_file", "post_registration_message", "validator")
     environment: Dict[str, str] = {}
 
-    def __init__(self, kind: str, flavor: str, name: str, config: Mapping[str, Any]) -> None:
-        self.type = StackComponentType(kind)
+    def __init__(
+        self, kind: str = "", flavor: str = "", name: str = "", config: Any = (), **given: Any
+    ) -> None:
+        """``given``: what ZenML makes a component of the program's own class of, besides."""
+        self.type = StackComponentType(given.get("type") or kind)
         self.flavor = self.flavor_name = flavor
         self.name = name
-        self.id = records.id_of("component", f"{kind}/{name}")
-        self.configuration = dict(config)
-        self.config = Config(config)
+        self.id = given.get("id") or records.id_of("component", f"{kind}/{name}")
+        checked = hasattr(config, "model_dump")
+        self.configuration = {} if checked else dict(config)
+        self._config = config if checked else Config(config)
         self.labels = None
-        self.created = self.updated = moment(_BEGAN)
-        self.is_remote = bool(self.configuration.get("is_remote"))
-        self.requirements: List[str] = []
-        self.apt_packages: List[str] = []
+        self.created = self.updated = EPOCH
+        self.is_remote = bool(config.is_remote if checked else self.configuration.get("is_remote"))
         self.secrets: List[Any] = []
+
+    @property
+    def config(self) -> Any:
+        """Its configuration."""
+        return self._config
+
+    @config.setter
+    def config(self, config: Any) -> None:
+        self._config = config
+
+    @property
+    def requirements(self) -> List[str]:
+        """None: the packages are those of this machine."""
+        return []
+
+    @property
+    def apt_packages(self) -> List[str]:
+        """None."""
+        return []
+
+    def prepare_step_run(self, info: Any) -> None:
+        """Nothing to do before a step."""
+
+    def get_step_run_metadata(self, info: Any) -> Dict[str, Any]:
+        """Nothing to say of a step."""
+        return {}
+
+    def get_pipeline_run_metadata(self, run_id: Any) -> Dict[str, Any]:
+        """Nothing to say of a run."""
+        return {}
+
+    def cleanup_step_run(self, info: Any, step_failed: bool) -> None:
+        """Nothing to do after a step."""
 
     @property
     def is_running(self) -> bool:
@@ -101,7 +140,7 @@ class Component(Response):
 
     is_provisioned = is_running
 
-    def get_settings(self, *_: Any, **__: Any) -> Config:
+    def get_settings(self, *_: Any, **__: Any) -> Any:
         """Its configuration: a step's settings are on the step."""
         return self.config
 
@@ -238,7 +277,7 @@ class StackResponse(Response):
         self.labels: Dict[str, str] = {}
         self.environment: Dict[str, str] = {}
         self.secrets: List[Any] = []
-        self.created = self.updated = moment(_BEGAN)
+        self.created = self.updated = EPOCH
 
     @property
     def is_valid(self) -> bool:
@@ -302,7 +341,9 @@ class Stack:
             for part in self.parts.get(kind, ())[:1]:
                 part.name, part.id = names[0], records.id_of("component", f"{kind}/{names[0]}")
         for more in joined:
-            self.parts.update(more())
+            for kind, some in more(made_of or {}).items():
+                known = self.parts.get(kind, []) if kind == "step_operator" else []
+                self.parts[kind] = [*some, *known]
 
     @property
     def said(self) -> str:
@@ -352,9 +393,15 @@ class Stack:
     resume = suspend = deprovision = provision
 
     def validate(self, *_: Any, **__: Any) -> None:
-        """Nothing to do: a run checks its stack before it starts."""
+        """Ask the components whether the stack is right; raises StackValidationError."""
+        for one in self.all_components:
+            if one.validator is not None:
+                one.validator.validate(self)
 
-    validate_image_builder = validate_log_store = validate
+    def validate_image_builder(self, *_: Any, **__: Any) -> None:
+        """Nothing to do."""
+
+    validate_log_store = validate_image_builder
 
     def check_local_paths(self) -> bool:
         """Whether everything is on this machine."""
@@ -454,6 +501,12 @@ def activate(name_or_id: Any) -> StackResponse:
     return chosen
 
 
+def active_is_here() -> bool:
+    """Whether the active stack's steps run in this machine's processes."""
+    given = active().given
+    return given is None or given["backend"] == "local"
+
+
 def chosen_place() -> List[str]:
     """The engine's option for the active stack; none for this machine."""
     name = active_name()
@@ -532,7 +585,8 @@ KNOWN = {
 
 def flavors() -> List[FlavorResponse]:
     """The kinds of components that stacks are made of."""
-    return [FlavorResponse(kind, name) for kind, names in KNOWN.items() for name in names]
+    known = [FlavorResponse(kind, name) for kind, names in KNOWN.items() for name in names]
+    return [*known, *(one for more in more_flavors for one in more())]
 
 
 def list_flavors(given: Mapping[str, Any]) -> Page[FlavorResponse]:

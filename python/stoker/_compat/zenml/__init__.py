@@ -9,6 +9,7 @@ silently.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any, Dict, Union
 
 from stoker._base.errors import unknown_settings
@@ -160,12 +161,46 @@ _MODELS = (
     *("core.service", "core.service_account", "core.stack", "core.step_run", "core.tag"),
     *("core.tag_resource", "core.user", "misc.run_metadata", "misc.tag"),
 )
+_SNAKE = re.compile("(?=[A-Z])")
 # Names of the stack's parts → the classes that Stoker's stack has for them.
 _STACK = {
     "Stack": "stoker._zen.stacks:Stack",
     "StackComponent": "stoker._zen.stacks:Component",
-    "StackComponentConfig": "stoker._zen.stacks:Config",
+    **{
+        name: f"stoker._zen.flavors:{name}"
+        for name in ("Flavor", "StackComponentConfig", "StackValidator")
+    },
 }
+# Module of a kind of component → what its base classes are called.
+_BASES = {
+    "alerter": "Alerter",
+    "annotators": "Annotator",
+    "artifact_stores": "ArtifactStore",
+    "container_registries": "ContainerRegistry",
+    "data_validators": "DataValidator",
+    "experiment_trackers": "ExperimentTracker",
+    "feature_stores": "FeatureStore",
+    "image_builders": "ImageBuilder",
+    "model_deployers": "ModelDeployer",
+    "model_registries": "ModelRegistry",
+    "orchestrators": "Orchestrator",
+    "step_operators": "StepOperator",
+}
+_BASE_NAMES = {
+    module: {
+        f"Base{word}{part}": f"stoker._zen.flavors:Base{word}{part}"
+        for part in ("", "Config", "Flavor")
+    }
+    for module, word in _BASES.items()
+}
+_BASE_NAMES["alerter"]["BaseAlerterStepParameters"] = (
+    "stoker._zen.flavors:BaseAlerterStepParameters"
+)
+_BASE_NAMES["orchestrators"].update(
+    dict.fromkeys(
+        ("ContainerizedOrchestrator", "LocalOrchestrator"), "stoker._zen.flavors:BaseOrchestrator"
+    )
+)
 _TRACKER = "stoker._zen.mlflow_tracker"
 _REGISTRY = "stoker._zen.mlflow_registry"
 _MLFLOW_TRACKER = {
@@ -205,6 +240,12 @@ _DEPLOYER_STEPS = {
     for name in ("mlflow_model_deployer_step", "mlflow_model_registry_deployer_step")
 }
 
+_BASE_NAMES["model_deployers"]["BaseModelDeployer"] = f"{_SERVICES}:BaseModelDeployer"
+_BASE_NAMES["model_registries"].update(_REGISTRIES)
+_BASE_NAMES["artifact_stores"].update(
+    dict.fromkeys(("BaseArtifactStore", "LocalArtifactStore"), "stoker._zen.stacks:ArtifactStore")
+)
+
 # Module → {name → "module:name" in Stoker}. A module with names below it is a package.
 _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml": {**_CORE, **_SETTINGS, "Client": "stoker._zen.client:Client"},
@@ -237,8 +278,8 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     },
     "zenml.hooks": {
         "run_hook": _CORE["run_hook"],
-        "alerter_failure_hook": "stoker._dialect:alerter_failure_hook",
-        "alerter_success_hook": "stoker._dialect:alerter_success_hook",
+        "alerter_failure_hook": "stoker._zen.own:alerter_failure_hook",
+        "alerter_success_hook": "stoker._zen.own:alerter_success_hook",
     },
     "zenml.io": {},
     **dict.fromkeys(
@@ -325,17 +366,16 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml.stack.stack_component": {
         name: _STACK[name] for name in ("StackComponent", "StackComponentConfig")
     },
-    "zenml.orchestrators": {"BaseOrchestrator": _STACK["StackComponent"]},
-    **dict.fromkeys(
-        (
-            "zenml.artifact_stores",
-            "zenml.artifact_stores.base_artifact_store",
-            "zenml.artifact_stores.local_artifact_store",
-        ),
-        dict.fromkeys(
-            ("BaseArtifactStore", "LocalArtifactStore"), "stoker._zen.stacks:ArtifactStore"
-        ),
-    ),
+    "zenml.stack.flavor": {"Flavor": _STACK["Flavor"]},
+    "zenml.stack.stack_validator": {"StackValidator": _STACK["StackValidator"]},
+    "zenml.config.base_settings": {"BaseSettings": "stoker._zen.flavors:BaseSettings"},
+    "zenml.config.step_run_info": {"StepRunInfo": "stoker._zen.own:StepRunInfo"},
+    **{
+        f"zenml.{module}{part}": names
+        for module, names in _BASE_NAMES.items()
+        for part in ("", f".base{_SNAKE.sub('_', _BASES[module]).lower()}")
+    },
+    "zenml.artifact_stores.local_artifact_store": _BASE_NAMES["artifact_stores"],
     "zenml.config.source": {
         name: f"stoker._zen.responses:{name}" for name in ("Source", "SourceType")
     },
@@ -372,16 +412,12 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     f"{_MLFLOW}.steps": {**_MLFLOW_STEPS, **_DEPLOYER_STEPS},
     f"{_MLFLOW}.steps.mlflow_registry": _MLFLOW_STEPS,
     f"{_MLFLOW}.steps.mlflow_deployer": _DEPLOYER_STEPS,
-    "zenml.model_deployers": {"BaseModelDeployer": f"{_SERVICES}:BaseModelDeployer"},
     "zenml.services": {
         "BaseService": f"{_SERVICES}:MLFlowDeploymentService",
         "ServiceConfig": f"{_SERVICES}:ServiceConfig",
         "ServiceType": "stoker._zen.services:ServiceType",
         "ServiceState": "stoker._zen.enums:ServiceState",
     },
-    "zenml.experiment_trackers": {"BaseExperimentTracker": f"{_TRACKER}:BaseExperimentTracker"},
-    "zenml.model_registries": {"BaseModelRegistry": _REGISTRIES["BaseModelRegistry"]},
-    "zenml.model_registries.base_model_registry": _REGISTRIES,
     "zenml.integrations.huggingface": {},
     "zenml.integrations.huggingface.steps": {"run_with_accelerate": "stoker:run_with_accelerate"},
     "zenml.integrations.huggingface.steps.accelerate_runner": {
@@ -407,8 +443,10 @@ DIFFERS = {
     "register_artifact": "it copies the file or folder into the store",
     "show": "it names the latest run's page: there is no dashboard",
     "wait": "it asks at the terminal",
-    "alerter_failure_hook": "it prints: no alerter is connected",
-    "alerter_success_hook": "it prints: no alerter is connected",
+    **dict.fromkeys(
+        ("alerter_failure_hook", "alerter_success_hook"),
+        "without an alerter of the program's own in the stack it prints",
+    ),
     **dict.fromkeys(
         (
             "Client.active_stack",
@@ -454,7 +492,10 @@ DIFFERS = {
         "a name that isn't registered means the tracker that was registered last, else the MLflow "
         "that is installed"
     ),
-    "@step(step_operator=…)": "it names a stack of stoker.yaml; without one the step runs here",
+    "@step(step_operator=…)": (
+        "it names a stack of stoker.yaml, or a component of the program's own; without one the step "
+        "runs here"
+    ),
 }
 
 

@@ -20,6 +20,7 @@ _COMPONENT = [ID, NAME, Column("flavor", lambda c: c.flavor_name)]
 _REGISTERED = (
     *("experiment-tracker", "model-registry", "orchestrator", "artifact-store"),
     *("container-registry", "step-operator", "image-builder", "model-deployer"),
+    *("alerter", "annotator", "data-validator", "feature-store"),
 )
 
 
@@ -38,6 +39,13 @@ def component(kind: str, words: List[str]) -> int:
         settings = found.configuration.items()
         table(["PROPERTY", "VALUE"], [[key, text_of(value)] for key, value in settings])
         return 0
+    if words[:2] == ["flavor", "register"]:
+        source = parse([kind, word, "register"], words[2:], names=["source"]).source
+        return say(f"registered flavor '{client.create_flavor(source, typed).name}'")
+    if words[:2] == ["flavor", "delete"]:
+        name = parse([kind, word, "delete"], words[2:], names=["name"], flags=YES).name
+        client.delete_flavor(name)
+        return say(f"deleted flavor '{name}'")
     if word == "flavor":
         return show(client.list_flavors(type=typed, size=100), [NAME], "table")
     if kind in _REGISTERED and word == "register":
