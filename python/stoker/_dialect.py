@@ -7,8 +7,6 @@ import json
 import os
 from typing import Any, Dict, Optional
 
-from ._base.errors import say
-from ._worker import context
 from .materializers import BaseMaterializer, _artifact
 
 
@@ -101,14 +99,3 @@ def copy(source: str, destination: str, overwrite: bool = False) -> None:
     if not overwrite and os.path.exists(destination):
         raise FileExistsError(f"'{destination}' exists; pass overwrite=True to replace it")
     shutil.copyfile(source, destination)
-
-
-def alerter_failure_hook(exception: BaseException) -> None:
-    """Log that the step failed, because Stoker has no alerter."""
-    step = context.get_step_context().step_name
-    say(f"step '{step}' failed: {type(exception).__name__}: {exception}")
-
-
-def alerter_success_hook() -> None:
-    """Log that the step succeeded, because Stoker has no alerter."""
-    say(f"step '{context.get_step_context().step_name}' succeeded")

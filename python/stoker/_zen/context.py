@@ -12,7 +12,7 @@ from . import errors, models, records, runs
 from . import model as declared
 from .artifacts import ArtifactVersionResponse
 from .materials import materializer_registry
-from .utilities import load
+from .responses import load
 
 
 def _of_output(ask: Callable[..., Any], *args: Any, **given: Any) -> Any:

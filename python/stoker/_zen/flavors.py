@@ -13,7 +13,7 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Tuple, Type
 
 from pydantic import BaseModel, ConfigDict
 
-from . import errors, stacks
+from . import errors, secrets, stacks
 from .enums import ExecutionStatus, StackComponentType
 from .mlflow_tracker import BaseExperimentTracker
 
@@ -52,9 +52,7 @@ class StackComponentConfig(BaseModel):
         named = _SECRET.match(value) if isinstance(value, str) else None
         if named is None or name not in type(self).model_fields:
             return value
-        from .client import Client
-
-        return Client().get_secret(named[1]).secret_values[named[2]]
+        return secrets.get(named[1]).secret_values[named[2]]
 
 
 class StackValidator:

@@ -21,11 +21,11 @@ from .._engine.compiled import Compiled
 from .._engine.config import RunConfiguration
 from .._engine.failures import PipelineFailed
 from . import (
+    around,
     connected,
     errors,
     lazy,
     models,
-    own,
     replay,
     schedules,
     secrets,
@@ -71,7 +71,7 @@ class ZenPipeline(Pipeline[...]):
         if whole.started_by:
             kept["started_by"] = whole.started_by
         spec["extra"] = {**extra, "zenml": kept}
-        parts = own.parts_of(place)
+        parts = around.parts_of(place)
         for name, step in spec["steps"].items():
             called = invocations[name].step
             known = {**_substitutions(spec), **_substitutions(step)}
@@ -86,7 +86,7 @@ class ZenPipeline(Pipeline[...]):
                 more = {k: v for k, v in more.items() if v}
                 step["extra"] = {**extra, "zenml": {**(extra.get("zenml") or {}), **more}}
             if parts:
-                own.take(step, parts)
+                around.take(step, parts)
             for finish in to_finish:
                 finish(self, name, step)
             if _waits(step):

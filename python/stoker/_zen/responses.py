@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime
 import enum
+import importlib
 import json
+import sys
 import uuid
-from typing import Any, Dict, List, Optional
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Union
 
 from . import records
 from .records import id_of
@@ -254,3 +257,12 @@ def found_by(what: str, text: Any, candidates: List[Any]) -> Any:
             shown = ", ".join(str(c.name) for c in some[:5])
             raise KeyError(f"{len(some)} {what}s begin with '{wanted}': {shown}")
     raise KeyError(f"there is no {what} '{wanted}'")
+
+
+def load(source: Union[Source, str]) -> Any:
+    """What ``module.attribute`` names; the program itself isn't run again for it."""
+    found = Source.from_import_path(source) if isinstance(source, str) else source
+    main = sys.modules["__main__"]
+    own = Path(getattr(main, "__file__", None) or "").stem
+    module = main if found.module in ("__main__", own) else importlib.import_module(found.module)
+    return getattr(module, str(found.attribute))

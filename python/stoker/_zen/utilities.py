@@ -21,7 +21,7 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 
 from .._dialect import copy
 from .errors import SourceValidationException
-from .responses import Source
+from .responses import Source, load
 
 # ---------------------------------------------------------------------------- files
 
@@ -332,15 +332,6 @@ def expires_in(
 
 
 # ---------------------------------------------------------------------------- sources
-
-
-def load(source: Union[Source, str]) -> Any:
-    """What ``module.attribute`` names; the program itself isn't run again for it."""
-    found = Source.from_import_path(source) if isinstance(source, str) else source
-    main = sys.modules["__main__"]
-    own = Path(getattr(main, "__file__", None) or "").stem
-    module = main if found.module in ("__main__", own) else importlib.import_module(found.module)
-    return getattr(module, found.attribute)
 
 
 def resolve(obj: Any, *_: Any, **__: Any) -> Source:

@@ -278,8 +278,8 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     },
     "zenml.hooks": {
         "run_hook": _CORE["run_hook"],
-        "alerter_failure_hook": "stoker._zen.own:alerter_failure_hook",
-        "alerter_success_hook": "stoker._zen.own:alerter_success_hook",
+        "alerter_failure_hook": "stoker._zen.around:alerter_failure_hook",
+        "alerter_success_hook": "stoker._zen.around:alerter_success_hook",
     },
     "zenml.io": {},
     **dict.fromkeys(
@@ -369,7 +369,7 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml.stack.flavor": {"Flavor": _STACK["Flavor"]},
     "zenml.stack.stack_validator": {"StackValidator": _STACK["StackValidator"]},
     "zenml.config.base_settings": {"BaseSettings": "stoker._zen.flavors:BaseSettings"},
-    "zenml.config.step_run_info": {"StepRunInfo": "stoker._zen.own:StepRunInfo"},
+    "zenml.config.step_run_info": {"StepRunInfo": "stoker._zen.around:StepRunInfo"},
     **{
         f"zenml.{module}{part}": names
         for module, names in _BASE_NAMES.items()
