@@ -212,7 +212,7 @@ def test_many_at_once(project: Project) -> None:
     "faults",
     [
         [{"match": ".", "status": 503, "chance": 0.2, "times": 200}],
-        [{"match": "^(POST|DELETE)", "cut": "before", "after": True, "chance": 0.5, "times": 40}],
+        [{"match": "^(POST|DELETE)", "cut": "before", "after": True, "chance": 0.4, "times": 40}],
         [{"match": "watch=true", "watch": {"drop": 0.2, "double": 0.3, "cut_after": 20}}],
     ],
     ids=["storm", "answers lost", "events lost and doubled"],
