@@ -114,9 +114,28 @@ class PipelineConfiguration(Configuration):
     """The configuration of a run."""
 
     cache_policy = None
-    init_hook_source = init_hook_kwargs = cleanup_hook_source = None
     pause_hook_source = resume_hook_source = None
     skip_successful_steps = False
+
+    @property
+    def _life(self) -> Dict[str, Any]:
+        return dict(self._native._zenml.get("lifetime") or {})
+
+    @property
+    def init_hook_source(self) -> Optional[Source]:
+        """The hook before the run, or None."""
+        return _hook(self._life.get("on_init"))
+
+    @property
+    def init_hook_kwargs(self) -> Optional[Dict[str, Any]]:
+        """Its arguments, or None."""
+        found: Optional[Dict[str, Any]] = self._life.get("on_init_kwargs")
+        return found
+
+    @property
+    def cleanup_hook_source(self) -> Optional[Source]:
+        """The hook after the run, or None."""
+        return _hook(self._life.get("on_cleanup"))
 
     @property
     def steps_to_skip(self) -> List[str]:

@@ -4,7 +4,6 @@ tests use, none of which needs a store."""
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import enum
 import hashlib
@@ -18,9 +17,10 @@ import sys
 import sysconfig
 import types
 import typing
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .._base.errors import SettingsError
+from .lifetime import temporary_environment as temporary_environment
 from .utilities import StrEnum, recursive_update, remove_none_values, utc_now
 
 # ------------------------------------------------------------------ metadata_types
@@ -347,23 +347,6 @@ class SingletonMetaClass(type):
 
 
 # ------------------------------------------------------------------ environment, network, sources
-
-
-@contextlib.contextmanager
-def temporary_environment(environment: Dict[str, str]) -> Iterator[None]:
-    """Variables of the environment within a ``with``; what the body changes stays."""
-    before = {key: os.environ.get(key) for key in environment}
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        for key, old in before.items():
-            if os.environ.get(key) != environment[key]:
-                continue
-            if old is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = old
 
 
 def substitute_env_variable_placeholders(value: Any, raise_when_missing: bool = True) -> Any:

@@ -38,6 +38,7 @@ _HERE = {
     "SecretResponse": "secrets",
     "ServerSettingsResponse": "answers",
     "TagResponse": "tags",
+    "HookInvocationResponse": "invocations",
     **dict.fromkeys(("ArtifactVisualizationResponse", "LoadedVisualization"), "visuals"),
 }
 _PARTS = {

@@ -44,7 +44,7 @@ _CORE = {
     "show": "stoker._zen.show:show",
     "unmapped": "stoker._zen.futures:unmapped",
     "wait": "stoker._zen.dynamic:wait",
-    "run_hook": "stoker._zen.dynamic:run_hook",
+    "run_hook": "stoker._zen.hooks:run_hook",
 }
 _SETTINGS = {
     "ResourceSettings": "stoker:ResourceSettings",
