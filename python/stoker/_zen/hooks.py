@@ -10,9 +10,11 @@ from typing import Any, Dict, Iterator, Optional
 
 from .._base.errors import say
 from .._definition.outputs import interface_of
+from .._worker import context as worker
 from . import context, lifetime, records, saved
 from .dynamic import running_body
 from .invocations import KIND
+from .utilities import resolve
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TYPES = {
@@ -36,10 +38,20 @@ def _place() -> Optional[Dict[str, Optional[str]]]:
 
 
 @contextlib.contextmanager
+def _of_no_step() -> Iterator[None]:
+    """What is saved is none of the running step's."""
+    worker._current, before = None, worker._current
+    try:
+        yield
+    finally:
+        worker._current = before
+
+
+@contextlib.contextmanager
 def _recorded(kind: str, name: Optional[str], hook: Any) -> Iterator[Dict[str, Any]]:
     """A call of a hook, recorded at its end; what is put into the dict is stored as its outputs."""
     outputs: Dict[str, Any] = {}
-    source = (lifetime.name_of(hook) or "").replace(":", ".")
+    source = str(resolve(hook)) if callable(hook) else str(hook)
     body: Dict[str, Any] = {"hook_type": kind, "name": name, "source": source}
     body.update(start_ms=records.now_ms(), status="completed")
     try:
@@ -52,7 +64,8 @@ def _recorded(kind: str, name: Optional[str], hook: Any) -> Iterator[Dict[str, A
         try:
             place = _place()
             if place is not None:
-                stored = {k: str(saved.save_artifact(v, k).id) for k, v in outputs.items()}
+                with _of_no_step():
+                    stored = {k: str(saved.save_artifact(v, k).id) for k, v in outputs.items()}
                 one = str(uuid.uuid4())
                 records.create(KIND, one, {"id": one, **body, **place, "outputs": stored})
         except Exception as bad:  # the store isn't here

@@ -80,6 +80,10 @@ class ZenPipeline(Pipeline[...]):
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """As :class:`Pipeline` does, with ZenML's order, and with what artifacts are called."""
         made = super().compile(*args, **kwargs)
+        if not made.spec["steps"]:
+            raise SettingsError(
+                f"Pipeline '{self.name}' cannot be compiled because it has no steps: call a step in it"
+            )
         in_order(made.spec)
         self.complete(made.spec, self._invocations)
         return made
@@ -429,7 +433,8 @@ class DynamicPipeline(ZenPipeline):
             if given:
                 key = repr(sorted(given.items(), key=str))
                 if key not in known:
-                    known[key] = models.resolve(given)
+                    words = {**_substitutions(spec), **_substitutions(part)}
+                    known[key] = models.resolve(given, known=words)
                 _tell(part, known[key])
 
     _told_name: Optional[str] = None
@@ -709,7 +714,7 @@ def _bind_models(spec: Dict[str, Any]) -> List[Any]:
     links: List[Any] = []
     whole = (spec.get("extra") or {}).get("model")
     if whole:
-        links.append((_bind(spec), None))
+        links.append((_bind(spec, spec), None))
     made: Dict[str, Any] = {}
     for name, step in spec["steps"].items():
         given = (step.get("extra") or {}).get("model")
@@ -717,7 +722,7 @@ def _bind_models(spec: Dict[str, Any]) -> List[Any]:
             continue
         key = repr(sorted(given.items(), key=str))
         if key not in made:
-            made[key] = (_bind(step), [])
+            made[key] = (_bind(step, spec), [])
             links.append(made[key])
         else:
             _tell(step, made[key][0])
@@ -725,8 +730,9 @@ def _bind_models(spec: Dict[str, Any]) -> List[Any]:
     return links
 
 
-def _bind(part: Dict[str, Any]) -> models.ModelVersionResponse:
-    version = models.resolve(part["extra"]["model"])
+def _bind(part: Dict[str, Any], spec: Dict[str, Any]) -> models.ModelVersionResponse:
+    known = {**_substitutions(spec), **_substitutions(part)}
+    version = models.resolve(part["extra"]["model"], known=known)
     _tell(part, version)
     return version
 

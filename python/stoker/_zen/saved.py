@@ -150,4 +150,9 @@ def rename(old: str, new: str) -> None:
     """
     if any(one.name == new for one in versions_of()):
         raise EntityExistsError(f"artifact '{new}' exists already")
-    output_of(["artifact", "mv", old, new])
+    if versions_of(old):
+        output_of(["artifact", "mv", old, new])
+    kept = records.get("artifact", old)
+    if kept is not None:
+        records.create("artifact", new, {"created_ms": kept.body.get("created_ms")})
+        records.remove("artifact", old)

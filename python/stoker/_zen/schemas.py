@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import importlib
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
 
 from .enums import LogicalOperators
 from .page import Page as Page
@@ -221,8 +221,26 @@ class BaseZenModel:
         return f"{type(self).__name__}({shown})"
 
 
-class PipelineRunConfiguration(BaseZenModel):
-    """What a run is configured with, as ``trigger_pipeline`` takes it."""
+class StepConfigurationUpdate(BaseZenModel):
+    """What a step of a run is configured with; a field that isn't given is None."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return None
+
+    def __iter__(self) -> Iterator[Tuple[str, Any]]:
+        return iter(self.__dict__.items())
+
+
+class PipelineRunConfiguration(StepConfigurationUpdate):
+    """What a run is configured with, as ``trigger_pipeline`` takes it; ``steps`` are such, too."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        if given.get("steps") is not None:
+            made = {k: StepConfigurationUpdate(**dict(v)) for k, v in given["steps"].items()}
+            self.__dict__["steps"] = made
 
     @classmethod
     def model_validate(cls, fields: Dict[str, Any]) -> PipelineRunConfiguration:
@@ -231,7 +249,12 @@ class PipelineRunConfiguration(BaseZenModel):
 
     def model_dump(self, **_: Any) -> Dict[str, Any]:
         """The fields that are given."""
-        return {key: value for key, value in self.__dict__.items() if value is not None}
+        given = {key: value for key, value in self.__dict__.items() if value is not None}
+        steps = given.pop("steps", None)
+        return {
+            **given,
+            **({"steps": {k: v.model_dump() for k, v in steps.items()}} if steps else {}),
+        }
 
 
 class BaseRequest(BaseZenModel):
