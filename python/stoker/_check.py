@@ -185,10 +185,10 @@ class Reader(ast.NodeVisitor):
         for key in given:
             current = layers._ALIASES.get(key, key)
             why = layers._LOUD.get(current)
-            hook = current in ("on_init", "on_cleanup") and "dynamic" in given
+            hook = current in ("on_init", "on_cleanup")
             whole = f"@{kind}({key}=…)"
             if current not in (*known, "on_init_kwargs"):
-                self.tell(whole, node, "missing", "there is no such option; it is left out")
+                self.tell(whole, node, "missing", "there is no such option; it is refused")
             elif differing("zenml", whole):
                 self.tell(whole, node, "differs", differing("zenml", whole) or "")
             elif why is not None and not hook:

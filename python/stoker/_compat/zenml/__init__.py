@@ -2,8 +2,8 @@
 
 It has no code of its own: one table says which names live in which module and where Stoker keeps
 them (``stoker._standin`` makes the modules). A module or name that isn't in the table is an error
-in one sentence. Importing the shim makes unknown settings warnings, because ZenML ignores them
-silently.
+in one sentence. Importing the shim makes unknown fields of settings warnings, because ZenML ignores
+them silently.
 """
 
 from __future__ import annotations
