@@ -80,6 +80,9 @@ class Reader(ast.NodeVisitor):
         except (ImportError, AttributeError) as bad:
             self.tell(whole, node, "missing", str(bad))
             return
+        if type(thing).__name__ == "_Refusing":
+            self.tell(whole, node, "missing", str(getattr(thing, "why", "")))
+            return
         why = differing(root, name) if name else None
         if why is None and getattr(thing, "__name__", "") == "ComponentSettings":
             why = "a component that Stoker doesn't have: its settings have no effect"

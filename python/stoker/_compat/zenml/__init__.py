@@ -500,25 +500,17 @@ DIFFERS = {
 
 
 def _of_integration(module: str, name: str) -> Any:
-    """Integrations' names (``PYTORCH``), and settings classes of stack components that Stoker
-    lacks."""
-    if module == "zenml.integrations.constants" and name.isupper():
-        return name.lower()
-    if module.startswith("zenml.integrations.") and name.endswith("Settings"):
-        return importlib.import_module("stoker._dialect").ComponentSettings
-    return None
+    """A name of ``zenml.integrations`` that no table lists, or None."""
+    return importlib.import_module("stoker._zen.integrations").named(module, name)
 
 
-def _has_flavors(module: str) -> bool:
-    """Whether it is ``zenml.integrations.NAME``, its ``flavors`` or ``pod_settings``: these exist
-    for any NAME."""
-    parts = module.split(".")
-    return module.startswith("zenml.integrations.") and parts[3:4] in (
-        [],
-        ["flavors"],
-        ["pod_settings"],
-    )
+def _is_integration(module: str) -> bool:
+    """Whether it is a module of ``zenml.integrations`` that exists for any integration."""
+    if not module.startswith("zenml.integrations."):
+        return False
+    known: bool = importlib.import_module("stoker._zen.integrations").has_module(module)
+    return known
 
 
-stand_in(globals(), _MODULES, _LATER, _of_integration, _has_flavors)
+stand_in(globals(), _MODULES, _LATER, _of_integration, _is_integration)
 unknown_settings("warn")
