@@ -69,6 +69,11 @@ class StepContext:
         version = models.get_model_version(found, given.get("version_id") or given.get("version"))
         return declared.bound(version, given)
 
+    @classmethod
+    def get(cls) -> Optional[StepContext]:
+        """The running step's context, or None."""
+        return get_step_context() if cls.is_active() else None
+
     @staticmethod
     def is_active() -> bool:
         """Whether a step is running in this process."""

@@ -239,6 +239,35 @@ def parse_secret_reference(reference: str) -> SecretReference:
     return SecretReference(name, key)
 
 
+def SecretField(*args: Any, **given: Any) -> Any:
+    """A field of pydantic with a sensitive value."""
+    from pydantic import Field
+
+    more = {**(given.pop("json_schema_extra", None) or {}), "sensitive": True}
+    return Field(*args, json_schema_extra=more, **given)
+
+
+def ClearTextField(*args: Any, **given: Any) -> Any:
+    """A field of pydantic whose value is no reference to a secret."""
+    from pydantic import Field
+
+    more = {**(given.pop("json_schema_extra", None) or {}), "prevent_secret_reference": True}
+    return Field(*args, json_schema_extra=more, **given)
+
+
+DOCKER_SETTINGS_KEY, RESOURCE_SETTINGS_KEY = "docker", "resources"
+
+
+def get_stack_component_setting_key(stack_component: Any) -> str:
+    """The key of a component's settings."""
+    return f"{stack_component.type.value}.{stack_component.flavor}"
+
+
+def get_flavor_setting_key(flavor: Any) -> str:
+    """The key of the settings of a flavor's components."""
+    return f"{getattr(flavor.type, 'value', flavor.type)}.{flavor.name}"
+
+
 _COMPONENT = re.compile(
     "(alerter|annotator|artifact_store|container_registry|data_validator|deployer|"
     "experiment_tracker|feature_store|image_builder|log_store|model_deployer|model_registry|"

@@ -541,6 +541,10 @@ class ZenStep(Step[..., Any]):
         """The docstring of its function."""
         return self.entrypoint.__doc__
 
+    def call_entrypoint(self, *args: Any, **kwargs: Any) -> Any:
+        """Call its function."""
+        return self.entrypoint(*args, **kwargs)
+
     def resolve(self) -> Source:
         """Where its function is."""
         return resolve(self.entrypoint)

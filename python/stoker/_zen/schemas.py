@@ -11,6 +11,7 @@ import enum
 import importlib
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
 
+from .._base.errors import SettingsError
 from .enums import LogicalOperators
 from .page import Page as Page
 from .responses import ProjectResponse as ProjectResponse
@@ -258,7 +259,16 @@ class PipelineRunConfiguration(StepConfigurationUpdate):
 
 
 class BaseRequest(BaseZenModel):
-    """What something is made with."""
+    """What something is made with.
+
+    Raises:
+        ValueError: a name that is no text.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        if not isinstance(given.get("name", ""), (str, type(None))):
+            raise SettingsError(f"{type(self).__name__}: the name {given['name']!r} is no text")
+        super().__init__(**given)
 
 
 class BaseUpdate(BaseZenModel):

@@ -228,6 +228,7 @@ class StepRunResponse(Response):
         began = body.get("started_ms") or body.get("created_ms")
         native, outer = self.native.config, self.run.config.extra
         made = StepConfiguration(native, self.name, outer, began)
+        made.stored = lambda output: (self.regular_outputs[self._shown(output)].materializer,)
         spec = stored_spec(self.run.native.store, self._part)
         own = (spec.get("steps") or {}).get(self._place) or {}
         if not (own.get("extra") or {}).get("model"):

@@ -7,11 +7,19 @@ from pathlib import Path
 from typing import Any, Union
 
 from facts import fact
+from pydantic import BaseModel
+from typing_extensions import Annotated
 from zenml import Model, get_step_context, pipeline, save_artifact, step
+from zenml.artifacts.utils import (
+    get_artifacts_versions_of_pipeline_run,
+    get_producer_step_of_artifact,
+)
 from zenml.client import Client
-from zenml.config import ResourceSettings
+from zenml.config import ByteUnit, ResourceSettings
+from zenml.config.global_config import GlobalConfiguration
 from zenml.config.pipeline_run_configuration import PipelineRunConfiguration
 from zenml.config.retry_config import StepRetryConfig
+from zenml.constants import ENV_ZENML_ACTIVE_STACK_ID, ENV_ZENML_SERVER
 from zenml.exceptions import (
     HookValidationException,
     InitializationException,
@@ -20,6 +28,15 @@ from zenml.exceptions import (
 )
 from zenml.hooks import run_hook
 from zenml.materializers.base_materializer import BaseMaterializer
+from zenml.models import ModelRequest
+from zenml.steps.step_context import StepContext
+from zenml.steps.utils import parse_return_type_annotations, resolve_type_annotation
+from zenml.utils.secret_utils import SecretField
+from zenml.utils.settings_utils import (
+    DOCKER_SETTINGS_KEY,
+    RESOURCE_SETTINGS_KEY,
+    get_stack_component_setting_key,
+)
 
 FOLDER = tempfile.mkdtemp()
 
@@ -55,6 +72,18 @@ def breaks():
 
 def add(a: int, b: int) -> int:
     return a + b
+
+
+def names_outputs() -> tuple[Annotated[int, "count"], list[str]]:
+    return 1, ["a"]
+
+
+def no_output() -> None:
+    pass
+
+
+class Kept(BaseModel):
+    token: str = SecretField(default="")
 
 
 @step
@@ -349,6 +378,35 @@ def others():
     fact("dated", lambda: [(v.name[:3], v.name[-2:], v.number) for v in versions])
 
 
+def looked_at():
+    """What helpers of ZenML and configurations of runs tell."""
+    run = single()
+    config = run.steps["one"].config
+    fact("materializer", lambda: config.outputs["output"].materializer_source[0].attribute)
+    fact("dumped", lambda: (run.config.model_dump()["name"], config.model_dump()["name"]))
+    fact("dumped parameters", lambda: config.model_dump()["parameters"])
+    found = parse_return_type_annotations(names_outputs)
+    fact(
+        "outputs", lambda: {k: (o.resolved_annotation, o.has_custom_name) for k, o in found.items()}
+    )
+    fact("no outputs", lambda: parse_return_type_annotations(no_output))
+    fact("of a list", lambda: resolve_type_annotation(list[int]))
+    fact("one configuration", lambda: GlobalConfiguration() is GlobalConfiguration())
+    fact("user", lambda: type(GlobalConfiguration().user_id).__name__)
+    fact("wrong request", lambda: is_raised(ValueError, ModelRequest, name=1))
+    fact("keys", lambda: (DOCKER_SETTINGS_KEY, RESOURCE_SETTINGS_KEY))
+    orchestrator = Client().active_stack.orchestrator
+    fact("key of a component", lambda: get_stack_component_setting_key(orchestrator))
+    fact("produced", lambda: [a.name for a in get_artifacts_versions_of_pipeline_run(run)])
+    made = run.steps["one"].output
+    fact("producer", lambda: get_producer_step_of_artifact(made).name)
+    fact("called", lambda: one.call_entrypoint())
+    fact("no context", StepContext.get)
+    fact("sensitive", lambda: Kept.model_fields["token"].json_schema_extra)
+    fact("byte unit", lambda: ByteUnit.GB.value)
+    fact("constants", lambda: (ENV_ZENML_ACTIVE_STACK_ID, ENV_ZENML_SERVER))
+
+
 if __name__ == "__main__":
     fact("attempts", attempts)
     hooks()
@@ -356,3 +414,4 @@ if __name__ == "__main__":
     artifacts()
     refused()
     others()
+    looked_at()
