@@ -80,6 +80,9 @@ class Reader(ast.NodeVisitor):
         except (ImportError, AttributeError) as bad:
             self.tell(whole, node, "missing", str(bad))
             return
+        if type(thing).__name__ == "_Refusing":
+            self.tell(whole, node, "missing", str(getattr(thing, "why", "")))
+            return
         why = differing(root, name) if name else None
         if why is None and getattr(thing, "__name__", "") == "ComponentSettings":
             why = "a component that Stoker doesn't have: its settings have no effect"
@@ -185,10 +188,10 @@ class Reader(ast.NodeVisitor):
         for key in given:
             current = layers._ALIASES.get(key, key)
             why = layers._LOUD.get(current)
-            hook = current in ("on_init", "on_cleanup") and "dynamic" in given
+            hook = current in ("on_init", "on_cleanup")
             whole = f"@{kind}({key}=…)"
             if current not in (*known, "on_init_kwargs"):
-                self.tell(whole, node, "missing", "there is no such option; it is left out")
+                self.tell(whole, node, "missing", "there is no such option; it is refused")
             elif differing("zenml", whole):
                 self.tell(whole, node, "differs", differing("zenml", whole) or "")
             elif why is not None and not hook:

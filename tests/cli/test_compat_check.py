@@ -52,7 +52,7 @@ VERDICTS = {
     ("zenml.nope", 17): "missing",
     ("@pipeline(dynamic=…)", 19): "differs",
     ("@pipeline(on_init=…)", 19): "runs",
-    ("@pipeline(on_init=…)", 23): "differs",
+    ("@pipeline(on_init=…)", 23): "runs",
 }
 
 

@@ -36,10 +36,28 @@ import warnings
 warnings.simplefilter("ignore")
 @step(settings={"experiment_tracker": settings}, on_failure=alerter_failure_hook)
 def s() -> int: return 1
+from zenml.integrations.pytorch.materializers import PyTorchModuleMaterializer
+from zenml.integrations.sklearn.materializers.sklearn_materializer import SklearnMaterializer
+from zenml.materializers.base_materializer import BaseMaterializer
+assert issubclass(SklearnMaterializer, BaseMaterializer) and s.with_options(
+    output_materializers=PyTorchModuleMaterializer
+)
 try:
-    from zenml.integrations.pytorch.materializers import PyTorchModuleMaterializer
-except ModuleNotFoundError as bad:
+    from zenml.integrations.pytorch.materializers import NoSuchMaterializer
+except ImportError as bad:
     assert "stand-in" in str(bad)
+from zenml.integrations.evidently.metrics import EvidentlyMetricConfig
+from zenml.integrations.slack.alerters.slack_alerter import SlackAlerter
+from zenml.integrations.slack.flavors import SlackAlerterSettings
+from zenml.integrations.whylogs.steps import get_whylogs_profiler_step
+SlackAlerterSettings(slack_channel_id="c")
+for use in (lambda: EvidentlyMetricConfig.metric("m"), SlackAlerter, get_whylogs_profiler_step):
+    try:
+        use()
+    except NotImplementedError as bad:
+        assert "Stoker has no integration of" in str(bad)
+    else:
+        raise AssertionError(use)
 """
 
 

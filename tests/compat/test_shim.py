@@ -97,7 +97,7 @@ def test_unknown_settings_warn(tmp_path):
         tmp_path,
         """
     from zenml import step, pipeline, ResourceSettings
-    @step(settings={"resources": ResourceSettings(gpus=2), "orchestrator.sagemaker": {"a": 1}}, enable_cash=True)
+    @step(settings={"resources": ResourceSettings(gpus=2), "orchestrator.sagemaker": {"a": 1}})
     def f() -> int:
         return 1
     @pipeline(name="My pipeline")
@@ -111,9 +111,25 @@ def test_unknown_settings_warn(tmp_path):
         "unknown field 'gpus' is ignored; did you mean 'gpu_class'" in done.stderr
         or "'gpus' is ignored" in done.stderr
     )
-    assert "unknown option 'enable_cash' is ignored; did you mean 'enable_cache'" in done.stderr
     assert "'orchestrator.sagemaker'" in done.stderr
     assert "prog.py:" in done.stderr  # at the user's own line
+
+
+@pytest.mark.parametrize("what", ["step", "pipeline"])
+def test_unknown_options_are_refused_as_in_zenml(tmp_path, what):
+    done = run_shimmed(
+        tmp_path,
+        f"""
+    from zenml import {what}
+    try:
+        @{what}(enable_cash=True)
+        def f() -> int:
+            return 1
+    except TypeError as bad:
+        print(bad)
+    """,
+    )
+    assert "unknown option 'enable_cash'; did you mean 'enable_cache'" in done.stdout
 
 
 @needs_engine

@@ -114,3 +114,50 @@ def test_command_steps_run_where_their_step_operator_says(tmp_path: Path) -> Non
     assert "'hello': 'completed'" in text and "'fails': 'failed'" in text
     assert "hello from True w" in text
     assert "['false'] {}" in text
+
+
+LIVES = """
+import os
+import threading
+from zenml import get_step_context, pipeline, step
+
+def note(word):
+    with open("notes", "a") as out:
+        out.write(f"{word} {os.getpid()}\\n")
+
+def begins(word: str = "none"):
+    note("begins")
+    return word
+
+def ends():
+    note("ends")
+
+@step
+def asks() -> str:
+    note("asks")
+    return get_step_context().pipeline_state
+
+@pipeline(enable_cache=False, on_init=begins, on_init_kwargs={"word": "w"}, on_cleanup=ends)
+def lives():
+    asks()
+
+if __name__ == "__main__":
+    held = threading.Event()
+    if APART:  # steps aren't forked from a program with threads
+        threading.Thread(target=held.wait, daemon=True).start()
+    print("state", lives().steps["asks"].output.load())
+    held.set()
+"""
+
+
+@needs_engine
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_hooks_around_a_run_are_called_where_its_steps_are(tmp_path: Path, apart: bool) -> None:
+    """In the program; also in a step whose process isn't forked from it."""
+    (tmp_path / "prog.py").write_text(LIVES.replace("APART", str(apart)))
+    assert "state w" in told(tmp_path)
+    notes = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
+    inner = ["begins", "asks", "ends"] if apart else ["asks"]
+    assert [word for word, _ in notes] == ["begins", *inner, "ends"]
+    assert len({process for _, process in notes}) == 2
+    assert notes[0][1] == notes[-1][1]

@@ -117,16 +117,13 @@ def test_resources():
         made.cpu_count = 3
 
 
-def test_unknown_is_a_warning_in_the_shim():
+def test_an_unknown_field_is_a_warning_in_the_shim_and_a_key_is_refused():
     unknown_settings("warn")
     try:
         with pytest.warns(StokerWarning, match="unknown field 'gpus' is ignored"):
             assert ResourceSettings(gpus=2).empty
-        with pytest.warns(
-            StokerWarning,
-            match="unknown settings key 'resource' is ignored; did you mean 'resources'",
-        ):
-            assert settings_layer({"resource": {}}, "here") == {}
+        with pytest.raises(SettingsError, match="key 'resource'; did you mean 'resources'"):
+            settings_layer({"resource": {}}, "here")
     finally:
         unknown_settings("error")
 

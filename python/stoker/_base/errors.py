@@ -40,6 +40,10 @@ class SettingsError(StokerError, ValueError):
     """
 
 
+class UnknownOptionError(SettingsError, TypeError):
+    """A decorator, or what configures a step or pipeline, doesn't have this option."""
+
+
 class StepInterfaceError(StokerError):
     """A step's declaration or call is wrong.
 
@@ -130,18 +134,20 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise (or warn, in the shim) for names that are not known.
+    """Raise for names that are not known; in the shim, fields are only warned of, as in ZenML.
 
     Raises:
-        SettingsError: one sentence with the object, the name and the nearest known name.
+        UnknownOptionError: an option; SettingsError: anything else. One sentence with the object, the
+            name and the nearest known name.
     """
     known = list(known)
     for name in names:
         if name in known:
             continue
         hint = did_you_mean(name, known)
-        if not lenient():
-            raise SettingsError(f"{where}: unknown {what} '{name}'{hint}")
+        if not lenient() or what != "field":
+            kind = UnknownOptionError if what == "option" else SettingsError
+            raise kind(f"{where}: unknown {what} '{name}'{hint}")
         warn(f"{where}: unknown {what} '{name}' is ignored{hint}")
 
 

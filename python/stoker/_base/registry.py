@@ -25,6 +25,8 @@ looked_up: Dict[str, str] = {}
 connected: Dict[str, Callable[[], bool]] = {}
 # Context managers of a task around its step's function.
 around: List[Callable[[Dict[str, Any]], Any]] = []
+# (hook's option, hook) → a context manager of its call.
+hooked: List[Callable[[str, Any], Any]] = []
 # (task, attempt's folder, the user's file) → whether another process has run the step.
 launch: List[Callable[[Dict[str, Any], str, Optional[str]], bool]] = []
 

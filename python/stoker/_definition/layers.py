@@ -144,8 +144,8 @@ _KEPT = [
 _LOUD = {
     "experiment_tracker": "no experiment tracker is connected; `trackers` in stoker.yaml sends "
     "whole runs to MLflow, W&B or TensorBoard",
-    "on_init": "init hooks come with dynamic pipelines",
-    "on_cleanup": "cleanup hooks come with dynamic pipelines",
+    "on_init": "programs for ZenML have init hooks",
+    "on_cleanup": "programs for ZenML have cleanup hooks",
     "on_pause": "pausing comes with dynamic pipelines",
     "on_resume": "pausing comes with dynamic pipelines",
     "depends_on": "it belongs to dynamic pipelines",

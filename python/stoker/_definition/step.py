@@ -192,6 +192,10 @@ def _materializer(where: str, value: Any) -> Any:
             raise SettingsError(f"{where}: materializer {value!r} can't be loaded: {bad}") from None
     if not isinstance(value, type):
         raise SettingsError(f"{where}: a materializer is a class, not {value!r}")
+    if not (hasattr(value, "load") and hasattr(value, "save")):
+        raise StepInterfaceError(
+            f"{where}: {value.__name__} is no materializer: it has no methods 'load' and 'save'"
+        )
     return value
 
 

@@ -243,12 +243,12 @@ class PythonPackageInstaller(str, enum.Enum):
     UV = "uv"
 
 
-def get_logger(name: str) -> Any:
+def get_logger(logger_name: str) -> Any:
     """A logger that prints INFO and above to standard error, unless the program configured logging
     itself."""
     import logging
 
-    logger = logging.getLogger(name)
+    logger = logging.getLogger(logger_name)
     if not logging.getLogger().handlers and not logger.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))

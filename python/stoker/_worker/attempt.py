@@ -527,13 +527,22 @@ class _Attempt:
             if isinstance(hook, str):
                 module, _, qualname = hook.partition(":")
                 hook = resolve_callable(module, qualname)
-            if name in ("on_failure", "on_end") and _takes_argument(hook):
-                hook(error)
-            else:
-                hook()
+            wants = name in ("on_failure", "on_end") and _takes_argument(hook)
+            self._call_hook(name, hook, *((error,) if wants else ()))
         except BaseException as exc:  # a hook may even call sys.exit
             self.warnings.append(f"hook '{name}' raised {type(exc).__name__}: {exc}")
             _log(traceback_of(exc))
+
+    def _call_hook(self, name: str, hook: Any, *given: Any) -> None:
+        if not registry.hooked:
+            hook(*given)
+            return
+        from contextlib import ExitStack
+
+        with ExitStack() as within:
+            for enter in registry.hooked:
+                within.enter_context(enter(name, hook))
+            hook(*given)
 
     def fail(self, exc: BaseException) -> None:
         """Make the result's error from an exception, and write it to the step's log."""

@@ -58,6 +58,8 @@ def is_wrong(value: Any, annotation: Any) -> bool:
 def _fit_union(value: Any, choices: Tuple[Any, ...]) -> Any:
     if value is None:
         return None
+    if all(is_wrong(value, choice) for choice in choices):
+        raise TypeError(f"{value!r} is none of these")
     for choice in choices:  # an exact match first: Union[int, str] keeps its int
         if isinstance(choice, type) and type(value) is choice:
             return value

@@ -13,6 +13,7 @@ from .._definition.layers import load_run_config
 from . import (
     artifacts,
     errors,
+    invocations,
     models,
     own,
     runs,
@@ -42,7 +43,6 @@ NONE = {
     "schedule_trigger": "Stoker runs no service that could start runs",
     "platform_event_trigger": "Stoker runs no service that could start runs",
     "snapshot_trigger": "Stoker runs no service that could start runs",
-    "hook_invocation": "what a hook printed is in its step's log",
     "resource_request": "`stoker why` says what a step waits for",
     "run_wait_condition": "wait() asks at the terminal",
     "curated_visualization": "`version.visualizations` has all, and no dashboard arranges them",
@@ -62,7 +62,7 @@ _ON_ONE = {  # functions of the client that take one of these → what it is
     f"{verb}_{word}": word
     for verb, words in {
         "delete": (
-            "build deployment hook_invocation code_repository service_connector "
+            "build deployment code_repository service_connector "
             "authorized_device service_account api_key trigger curated_visualization"
         ),
         "update": (
@@ -242,6 +242,22 @@ class Answers:
         for one in artifacts.versions_of():
             if one.id not in used:
                 artifacts.delete_version(one)
+
+    # ------------------------------------------------------------------ hooks
+
+    def list_hook_invocations(self, **given: Any) -> Page[invocations.HookInvocationResponse]:
+        """Calls of hooks of steps, and by ``run_hook``."""
+        return invocations.listing(given)
+
+    def get_hook_invocation(
+        self, hook_invocation_id: Any, hydrate: bool = True
+    ) -> invocations.HookInvocationResponse:
+        """A call of a hook; raises KeyError."""
+        return invocations.get(hook_invocation_id)
+
+    def delete_hook_invocation(self, hook_invocation_id: Any) -> None:
+        """Forget a call of a hook. Raises KeyError."""
+        invocations.delete(hook_invocation_id)
 
     # ------------------------------------------------------------------ schedules
 

@@ -18,6 +18,7 @@ from .page import Page, page_of
 from .records import store_folder as store_folder
 from .responses import Response, Source, found_by, moment, with_numbers
 
+_KIND = "artifact"  # of records: those that lost their last version
 _MODELS = ("sklearn.", "torch.nn.", "xgboost.", "lightgbm.", "keras.", "transformers.", "catboost.")
 _MATERIALIZERS = (
     *((f"builtins.{t}", "built_in", "BuiltInContainer") for t in ("dict", "list", "set", "tuple")),
@@ -293,7 +294,9 @@ class ArtifactResponse(Response):
     @property
     def created(self) -> Any:
         """When its first version was made."""
-        return next((one.created for one in versions_of(self.name)), None)
+        kept = [r.body.get("created_ms") for r in records.listed(_KIND, self.name)]
+        made = [one.row.get("created_ms") for one in versions_of(self.name)]
+        return moment(min((ms for ms in (*kept, *made) if ms), default=None))
 
     updated = created
 
@@ -347,11 +350,16 @@ def get_version(name_or_id: Any, version: Any = None) -> ArtifactVersionResponse
     return found
 
 
+def _artifacts() -> List[ArtifactResponse]:
+    """All artifacts, those too of which all versions were deleted."""
+    left = [record.name for record in records.listed(_KIND)]
+    return [ArtifactResponse(n) for n in dict.fromkeys((*left, *(v.name for v in versions_of())))]
+
+
 def get_artifact(name_or_id: Any) -> ArtifactResponse:
     """An artifact by name, id or prefix; raises as :func:`get_version`."""
     wanted = getattr(name_or_id, "id", name_or_id)
-    names = dict.fromkeys(one.name for one in versions_of())
-    found: ArtifactResponse = found_by("artifact", wanted, [ArtifactResponse(n) for n in names])
+    found: ArtifactResponse = found_by("artifact", wanted, _artifacts())
     return found
 
 
@@ -418,19 +426,23 @@ def used() -> Set[uuid.UUID]:
 
 def list_artifacts(given: Mapping[str, Any]) -> Page[ArtifactResponse]:
     """The page of artifacts that the arguments ask for."""
-    names = dict.fromkeys(one.name for one in versions_of())
-    return page_of("artifacts", map(ArtifactResponse, names), given, _ARTIFACT_FILTERS)
+    return page_of("artifacts", _artifacts(), given, _ARTIFACT_FILTERS)
 
 
 def delete_version(version: ArtifactVersionResponse) -> None:
     """Remove a version's name; the content goes once nothing refers to it."""
+    if len(versions_of(version.name)) == 1:  # the artifact stays
+        made = version.row.get("created_ms")
+        records.change(_KIND, version.name, lambda body: body.setdefault("created_ms", made))
     output_of(["artifact", "rm", f"{version.name}:{version.version}"])
     tags.forget("artifact_version", version.id)
 
 
 def delete_artifact(artifact: ArtifactResponse) -> None:
-    """Remove all versions."""
-    output_of(["artifact", "rm", artifact.name, "--all"])
+    """Remove it with all versions."""
+    if artifact.versions:
+        output_of(["artifact", "rm", artifact.name, "--all"])
+    records.remove(_KIND, artifact.name)
     tags.forget("artifact", artifact.id)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from .._definition.docker import DockerSettings
 from .._definition.settings import CachePolicy, ResourceSettings
@@ -26,8 +26,17 @@ _SWITCHES = (
 )
 
 
+_COMMON = (
+    *("name", "enable_cache", "parameters", "settings", "environment", "secrets", "extra"),
+    *("substitutions", "model", "retry", "enable_step_logs", "enable_artifact_metadata"),
+    *("enable_artifact_visualization", *_HOOKS),
+)
+
+
 class Configuration:
     """What a run and a step have in common; the rest is as in Stoker's own client."""
+
+    _fields: Tuple[str, ...] = _COMMON
 
     def __init__(
         self,
@@ -100,6 +109,10 @@ class Configuration:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def model_dump(self, **_: Any) -> Dict[str, Any]:
+        """Its fields."""
+        return {name: _dumped(getattr(self, name)) for name in self._fields}
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -113,10 +126,30 @@ class Configuration:
 class PipelineConfiguration(Configuration):
     """The configuration of a run."""
 
+    _fields = (*_COMMON, "execution_mode", "tags", "init_hook_kwargs")
     cache_policy = None
-    init_hook_source = init_hook_kwargs = cleanup_hook_source = None
     pause_hook_source = resume_hook_source = None
     skip_successful_steps = False
+
+    @property
+    def _life(self) -> Dict[str, Any]:
+        return dict(self._native._zenml.get("lifetime") or {})
+
+    @property
+    def init_hook_source(self) -> Optional[Source]:
+        """The hook before the run, or None."""
+        return _hook(self._life.get("on_init"))
+
+    @property
+    def init_hook_kwargs(self) -> Optional[Dict[str, Any]]:
+        """Its arguments, or None."""
+        found: Optional[Dict[str, Any]] = self._life.get("on_init_kwargs")
+        return found
+
+    @property
+    def cleanup_hook_source(self) -> Optional[Source]:
+        """The hook after the run, or None."""
+        return _hook(self._life.get("on_cleanup"))
 
     @property
     def steps_to_skip(self) -> List[str]:
@@ -135,6 +168,8 @@ class StepConfiguration(Configuration):
     """The configuration of a step."""
 
     template = step_type = None
+    stored: Optional[Callable[[str], Tuple[Source, ...]]] = None  # output → its materializer
+    _fields = (*_COMMON, "step_type", "command", "heartbeat_healthy_threshold")
 
     @property
     def command(self) -> Optional[List[str]]:
@@ -179,7 +214,12 @@ class StepConfiguration(Configuration):
         """Output → its configuration."""
         kept = self._native._zenml.get("outputs") or {}
         given = self._native._said.get("outputs") or {}
-        return {name: OutputConfiguration(name, kept.get(name) or {}) for name in given}
+        found = {name: OutputConfiguration(name, kept.get(name) or {}) for name in given}
+        stored = self.stored
+        if stored is not None:
+            for name, one in found.items():
+                one.materializer_source = stored(name)
+        return found
 
     @property
     def external_input_artifacts(self) -> Dict[str, Any]:
@@ -191,6 +231,9 @@ class StepConfiguration(Configuration):
 
 class OutputConfiguration:
     """The configuration of an output."""
+
+    materializer_source: Tuple[Source, ...] = ()  # of a step that ran
+    default_materializer_source = None
 
     def __init__(self, name: str, kept: Mapping[str, Any]) -> None:
         self.name = name
@@ -306,6 +349,15 @@ class PipelineSnapshotResponse(Response):
     def latest_run_status(self) -> Any:
         """The run's status."""
         return self._run.status
+
+
+def _dumped(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _dumped(one) for key, one in value.items()}
+    for dump in ("model_dump", "given"):
+        if hasattr(value, dump):
+            return getattr(value, dump)()
+    return value
 
 
 def _fields(given: Mapping[str, Any]) -> Dict[str, Any]:

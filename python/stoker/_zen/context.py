@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 from .._decorators import pipeline as front
 from .._definition.graph import active_graph
 from .._worker import context as worker
-from . import errors, models, records, runs
+from . import errors, lifetime, models, records, runs
 from . import model as declared
 from .artifacts import ArtifactVersionResponse
 from .materials import materializer_registry
@@ -32,6 +32,11 @@ class StepContext:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._native, name)
         return functools.partial(_of_output, found) if "_output_" in name else found
+
+    @property
+    def pipeline_state(self) -> Any:
+        """What the pipeline's init hook returned, or None."""
+        return lifetime.state()
 
     @property
     def pipeline(self) -> runs.PipelineResponse:
@@ -63,6 +68,11 @@ class StepContext:
         found = models.get_model_exactly(str(given["name"]))
         version = models.get_model_version(found, given.get("version_id") or given.get("version"))
         return declared.bound(version, given)
+
+    @classmethod
+    def get(cls) -> Optional[StepContext]:
+        """The running step's context, or None."""
+        return get_step_context() if cls.is_active() else None
 
     @staticmethod
     def is_active() -> bool:

@@ -12,7 +12,6 @@ import re
 import signal
 from typing import (
     Any,
-    Callable,
     Dict,
     List,
     Mapping,
@@ -38,7 +37,7 @@ from .._engine.client import PipelineRun
 from .._engine.compiled import with_seeds
 from .._engine.emit import compile_graph
 from .._engine.failures import PipelineFailed
-from . import errors, secrets, whole
+from . import errors, lifetime, secrets, whole
 from .futures import (
     KEY,
     ArtifactFuture,
@@ -455,10 +454,9 @@ def runs_dynamic(pipeline: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
     pipeline._told_name = _run_name(pipeline.name, run)
     body = Body(pipeline, run, arguments)
     returned: Any = None
+    variables = body.layer.get("environment") or {}
     try:
-        if pipeline.on_init is not None:
-            run_hook(pipeline.on_init, kwargs=pipeline.on_init_kwargs)
-        with body:
+        with lifetime.living(pipeline.name, pipeline.hooks, variables), body:
             returned = pipeline._body(arguments)
             body.finish_all()
         if body.failed is not None and not body.failed.began:
@@ -471,9 +469,6 @@ def runs_dynamic(pipeline: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
     except BaseException as bad:
         body.give_up(bad)
         raise
-    finally:
-        if pipeline.on_cleanup is not None:
-            run_hook(pipeline.on_cleanup)
     if body.head is None:
         warn(f"pipeline '{pipeline.name}' called no step, so there is no record of its run")
         return None
@@ -745,34 +740,3 @@ def _fitting(value: Any, text: str, schema: Any) -> Any:
     if isinstance(schema, type) and not (isinstance(value, schema) and value is not None):
         raise TypeError(f"it takes {schema.__name__}, not {value!r}")
     return value
-
-
-def run_hook(
-    func: Callable[..., Any],
-    *args: Any,
-    kwargs: Optional[Dict[str, Any]] = None,
-    name: Optional[str] = None,
-    hook_type: Any = None,
-    store_return: bool = False,
-    track: bool = True,
-) -> Any:
-    """Call a hook and return what it returns; raises what it raises.
-
-    A string names it as ``module.function``. Calls of hooks are not recorded.
-
-    Raises:
-        ValueError: a name that isn't one.
-    """
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise ValueError(f"run_hook: the name {name!r} may hold letters, digits, '_' and '-' only")
-    if isinstance(func, str):
-        from importlib import import_module
-
-        module, _, attribute = func.rpartition(".")
-        func = getattr(import_module(module), attribute)
-    result = func(*args, **(kwargs or {}))
-    if hasattr(result, "__await__"):
-        import asyncio
-
-        return asyncio.run(result)
-    return result

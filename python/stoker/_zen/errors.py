@@ -84,11 +84,13 @@ class IllegalOperationError(StokerError):
 
 
 def __getattr__(name: str) -> Any:
+    if name in globals():  # asked for by a call
+        return globals()[name]
     if name not in NAMES:
         raise AttributeError(f"ZenML has no exception '{name}'")
     bases: Any = (StokerError, *((_ALSO[name],) if name in _ALSO else ()))
     if name in _LOGS:
-        bases = (globals().get("LogStoreError") or __getattr__("LogStoreError"),)
+        bases = (__getattr__("LogStoreError"),)
     made = type(name, bases, {"__doc__": "See ZenML's documentation.", "__module__": __name__})
     globals()[name] = made
     return made

@@ -4,7 +4,6 @@ tests use, none of which needs a store."""
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import enum
 import hashlib
@@ -18,9 +17,10 @@ import sys
 import sysconfig
 import types
 import typing
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .._base.errors import SettingsError
+from .lifetime import temporary_environment as temporary_environment
 from .utilities import StrEnum, recursive_update, remove_none_values, utc_now
 
 # ------------------------------------------------------------------ metadata_types
@@ -239,6 +239,35 @@ def parse_secret_reference(reference: str) -> SecretReference:
     return SecretReference(name, key)
 
 
+def SecretField(*args: Any, **given: Any) -> Any:
+    """A field of pydantic with a sensitive value."""
+    from pydantic import Field
+
+    more = {**(given.pop("json_schema_extra", None) or {}), "sensitive": True}
+    return Field(*args, json_schema_extra=more, **given)
+
+
+def ClearTextField(*args: Any, **given: Any) -> Any:
+    """A field of pydantic whose value is no reference to a secret."""
+    from pydantic import Field
+
+    more = {**(given.pop("json_schema_extra", None) or {}), "prevent_secret_reference": True}
+    return Field(*args, json_schema_extra=more, **given)
+
+
+DOCKER_SETTINGS_KEY, RESOURCE_SETTINGS_KEY = "docker", "resources"
+
+
+def get_stack_component_setting_key(stack_component: Any) -> str:
+    """The key of a component's settings."""
+    return f"{stack_component.type.value}.{stack_component.flavor}"
+
+
+def get_flavor_setting_key(flavor: Any) -> str:
+    """The key of the settings of a flavor's components."""
+    return f"{getattr(flavor.type, 'value', flavor.type)}.{flavor.name}"
+
+
 _COMPONENT = re.compile(
     "(alerter|annotator|artifact_store|container_registry|data_validator|deployer|"
     "experiment_tracker|feature_store|image_builder|log_store|model_deployer|model_registry|"
@@ -347,23 +376,6 @@ class SingletonMetaClass(type):
 
 
 # ------------------------------------------------------------------ environment, network, sources
-
-
-@contextlib.contextmanager
-def temporary_environment(environment: Dict[str, str]) -> Iterator[None]:
-    """Variables of the environment within a ``with``; what the body changes stays."""
-    before = {key: os.environ.get(key) for key in environment}
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        for key, old in before.items():
-            if os.environ.get(key) != environment[key]:
-                continue
-            if old is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = old
 
 
 def substitute_env_variable_placeholders(value: Any, raise_when_missing: bool = True) -> Any:

@@ -86,7 +86,7 @@ def _import(module: str, *names: str) -> Tuple[Any, ...]:
         home = importlib.import_module(module)
     except ImportError:
         return ()
-    return tuple(getattr(home, name) for name in names)
+    return tuple(getattr(home, name) for name in names if hasattr(home, name))
 
 
 _STRINGS = ("CSVString", "HTMLString", "MarkdownString", "JSONString")

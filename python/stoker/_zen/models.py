@@ -6,6 +6,7 @@ run has ended (`settle`), and what was linked by hand.
 
 from __future__ import annotations
 
+import enum
 import functools
 import uuid
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
@@ -18,6 +19,7 @@ from .enums import ModelStages
 from .errors import EntityExistsError
 from .page import Page, page_of
 from .responses import Response, found_by, moment, with_numbers
+from .templates import filled
 
 FIELDS = (
     *("license", "description", "audience", "use_cases", "limitations", "trade_offs", "ethics"),
@@ -401,13 +403,19 @@ def get_model_version(model: Any, version: Any = None) -> ModelVersionResponse:
     return found
 
 
-def resolve(given: Mapping[str, Any], new: bool = True) -> ModelVersionResponse:
+def resolve(
+    given: Mapping[str, Any], new: bool = True, known: Optional[Mapping[str, str]] = None
+) -> ModelVersionResponse:
     """The version that a declared :class:`Model` means; makes model and version where that is new.
+
+    ``known`` are substitutions of placeholders in the version's name.
 
     Raises:
         KeyError: it names a stage or number that no version has.
     """
     name, version = str(given["name"]), given.get("version")
+    if known is not None and isinstance(version, str) and not isinstance(version, enum.Enum):
+        version = filled(version, known)
     try:
         model = get_model_exactly(name)
     except KeyError:

@@ -170,7 +170,10 @@ class Filters:
         return any(found) if found and text_of(logical) == "or" else all(found)
 
 
-_IGNORED = ("hydrate", "project", "user", "scope_user", "external_user_id")
+_IGNORED = (
+    *("hydrate", "project", "user", "scope_user", "external_user_id", "latest_run_user"),
+    *("include_full_metadata", "connector_id"),
+)
 
 
 def page_of(

@@ -3,6 +3,7 @@ steps run, and which versions of models they belong to."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import time
@@ -24,7 +25,9 @@ from . import (
     around,
     connected,
     errors,
+    hooks,
     lazy,
+    lifetime,
     models,
     replay,
     schedules,
@@ -54,10 +57,33 @@ class ZenPipeline(Pipeline[...]):
     prepared: Any = ((), {})
     _replays: Optional[replay.Plan] = None
     _invocations: Mapping[str, Any] = {}
+    hooks: Mapping[str, Any] = {}  # around the run: on_init, on_init_kwargs, on_cleanup
+
+    def _apply(self, options: Mapping[str, Any], merging: bool) -> None:
+        super()._apply(self._without_hooks(options), merging)
+
+    def with_options(self, *args: Any, **options: Any) -> Any:
+        """As :class:`Pipeline` does."""
+        made = super().with_options(*args, **self._without_hooks(options, keep=False))
+        made._without_hooks(options)
+        return made
+
+    def _without_hooks(self, options: Mapping[str, Any], keep: bool = True) -> Dict[str, Any]:
+        """The options without the hooks around the run, which the pipeline keeps itself."""
+        named = {_LIFE_NAMES.get(key, key): value for key, value in options.items()}
+        given = {k: named.pop(k) for k in lifetime.OPTIONS if k in named}
+        if keep:
+            _check_life(given)
+            self.hooks = {**self.hooks, **{k: v for k, v in given.items() if v is not None}}
+        return named
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """As :class:`Pipeline` does, with ZenML's order, and with what artifacts are called."""
         made = super().compile(*args, **kwargs)
+        if not made.spec["steps"]:
+            raise SettingsError(
+                f"Pipeline '{self.name}' cannot be compiled because it has no steps: call a step in it"
+            )
         in_order(made.spec)
         self.complete(made.spec, self._invocations)
         return made
@@ -70,6 +96,8 @@ class ZenPipeline(Pipeline[...]):
         kept = {**(extra.get("zenml") or {}), "stack": place}
         if whole.started_by:
             kept["started_by"] = whole.started_by
+        life = lifetime.told(self.hooks)
+        kept.update(life)
         spec["extra"] = {**extra, "zenml": kept}
         parts = around.parts_of(place)
         for name, step in spec["steps"].items():
@@ -79,6 +107,7 @@ class ZenPipeline(Pipeline[...]):
             names = {k: filled(v, known, now) for k, v in templates.items()}
             kept = {k: _kept(o.config) for k, o in called.outputs.items()}
             more: Dict[str, Any] = {"outputs": {k: v for k, v in kept.items() if v}, "names": names}
+            more.update(life)
             if hasattr(called.entrypoint, "__self__"):
                 more["doc"] = inspect.getdoc(called)  # of the class: its source is the method's
             if any(more.values()):
@@ -233,7 +262,11 @@ class ZenPipeline(Pipeline[...]):
 
         words = [*arguments, *_one_by_one(compiled.spec)]
         try:
-            with secrets.lending(secrets.lend(compiled.spec)):
+            with contextlib.ExitStack() as within:
+                within.enter_context(secrets.lending(secrets.lend(compiled.spec)))
+                if not options.get("plan"):
+                    variables = compiled.spec.get("environment") or {}
+                    within.enter_context(lifetime.living(self.name, self.hooks, variables))
                 return super().launch(compiled, begun, words)
         except PipelineFailed as failed:
             if compiled.spec.get("mode") != "fail_fast" or failed.run is None:
@@ -315,17 +348,14 @@ class DynamicPipeline(ZenPipeline):
 
     def __init__(self, func: Callable[..., Any], options: Mapping[str, Any]) -> None:
         self.depends_on: List[Any] = list(options.get("depends_on") or ())
-        self.on_init, self.on_cleanup = options.get("on_init"), options.get("on_cleanup")
-        self.on_init_kwargs: Dict[str, Any] = dict(options.get("on_init_kwargs") or {})
         left = {k: v for k, v in options.items() if k not in _DYNAMIC}
         super().__init__(func, left)
 
     def configure(self, merge: bool = True, **options: Any) -> DynamicPipeline:
         """As :class:`Pipeline` does."""
         given = {k: options.pop(k) for k in _DYNAMIC if k in options}
-        for key in ("on_init", "on_cleanup", "on_init_kwargs", "depends_on"):
-            if given.get(key) is not None:
-                setattr(self, key, given[key])
+        if given.get("depends_on") is not None:
+            self.depends_on = given["depends_on"]
         return super().configure(merge, **options)
 
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
@@ -403,7 +433,8 @@ class DynamicPipeline(ZenPipeline):
             if given:
                 key = repr(sorted(given.items(), key=str))
                 if key not in known:
-                    known[key] = models.resolve(given)
+                    words = {**_substitutions(spec), **_substitutions(part)}
+                    known[key] = models.resolve(given, known=words)
                 _tell(part, known[key])
 
     _told_name: Optional[str] = None
@@ -425,8 +456,22 @@ def _check_hooks(where: str, options: Mapping[str, Any]) -> None:
             )
 
 
+def _check_life(options: Mapping[str, Any]) -> None:
+    """Raises HookValidationException if a hook around the run doesn't take what it gets."""
+    for key, given in (("on_init", options.get("on_init_kwargs")), ("on_cleanup", None)):
+        hook = options.get(key)
+        try:
+            if callable(hook):
+                inspect.signature(hook).bind(**(given or {}))
+        except TypeError as bad:
+            raise errors.__getattr__("HookValidationException")(
+                f"Failed to validate hook arguments for {key}: {bad}"
+            ) from None
+
+
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_DYNAMIC = ("dynamic", "depends_on", "on_init", "on_init_kwargs", "on_cleanup")
+_DYNAMIC = ("dynamic", "depends_on")
+_LIFE_NAMES = {"init_hook_source": "on_init", "cleanup_hook_source": "on_cleanup"}
 
 
 class ZenStep(Step[..., Any]):
@@ -495,6 +540,10 @@ class ZenStep(Step[..., Any]):
     def docstring(self) -> Optional[str]:
         """The docstring of its function."""
         return self.entrypoint.__doc__
+
+    def call_entrypoint(self, *args: Any, **kwargs: Any) -> Any:
+        """Call its function."""
+        return self.entrypoint(*args, **kwargs)
 
     def resolve(self) -> Source:
         """Where its function is."""
@@ -669,7 +718,7 @@ def _bind_models(spec: Dict[str, Any]) -> List[Any]:
     links: List[Any] = []
     whole = (spec.get("extra") or {}).get("model")
     if whole:
-        links.append((_bind(spec), None))
+        links.append((_bind(spec, spec), None))
     made: Dict[str, Any] = {}
     for name, step in spec["steps"].items():
         given = (step.get("extra") or {}).get("model")
@@ -677,7 +726,7 @@ def _bind_models(spec: Dict[str, Any]) -> List[Any]:
             continue
         key = repr(sorted(given.items(), key=str))
         if key not in made:
-            made[key] = (_bind(step), [])
+            made[key] = (_bind(step, spec), [])
             links.append(made[key])
         else:
             _tell(step, made[key][0])
@@ -685,8 +734,9 @@ def _bind_models(spec: Dict[str, Any]) -> List[Any]:
     return links
 
 
-def _bind(part: Dict[str, Any]) -> models.ModelVersionResponse:
-    version = models.resolve(part["extra"]["model"])
+def _bind(part: Dict[str, Any], spec: Dict[str, Any]) -> models.ModelVersionResponse:
+    known = {**_substitutions(spec), **_substitutions(part)}
+    version = models.resolve(part["extra"]["model"], known=known)
     _tell(part, version)
     return version
 
@@ -737,3 +787,4 @@ def _change(caller: str, given: Any, target: Dict[str, Any], add: bool) -> None:
 
 registry.connected["experiment_tracker"] = connected.is_connected
 registry.around.append(connected.tracked)
+registry.hooked.append(hooks.of_step)

@@ -446,10 +446,12 @@ _STEP_FILTERS = {
 
 def list_steps(given: Mapping[str, Any]) -> Page[StepRunResponse]:
     """The page of steps that the arguments ask for."""
-    given = {key: value for key, value in given.items() if key != "exclude_retried"}  # all are
+    given = dict(given)
+    with_earlier = not given.pop("exclude_retried", None)
     wanted = given.get("pipeline_run_id")
     found = runs() if wanted is None else [get_run(wanted)]
-    steps = (step for run in found for step in run.steps.values())
+    last = [step for run in found for step in run.steps.values()]
+    steps = [one for step in last for one in ((*step.earlier(), step) if with_earlier else (step,))]
     return page_of("run_steps", steps, given, _STEP_FILTERS)
 
 
@@ -465,8 +467,9 @@ def get_step(step_id: Any) -> StepRunResponse:
         return get_run(run_id).steps[name.partition("/")[0]]
     for run in reversed(runs()):
         for step in run.steps.values():
-            if str(step.id) == wanted:
-                return step
+            for one in (step, *step.earlier()):
+                if str(one.id) == wanted:
+                    return one
     raise KeyError(f"there is no step with id '{wanted}'")
 
 

@@ -142,6 +142,28 @@ def load_artifact_from_response(artifact: ArtifactVersionResponse) -> Any:
     return artifact.load()
 
 
+def download_artifact_files_from_response(
+    artifact: ArtifactVersionResponse, path: str, overwrite: bool = False
+) -> None:
+    """Copy its files into a zip file; raises FileExistsError unless ``overwrite``."""
+    artifact.download_files(path, overwrite)
+
+
+def get_producer_step_of_artifact(artifact: ArtifactVersionResponse) -> Any:
+    """The step that made it; raises RuntimeError if none did."""
+    return artifact.step
+
+
+def get_artifacts_versions_of_pipeline_run(
+    pipeline_run: Any, only_produced: bool = False
+) -> List[ArtifactVersionResponse]:
+    """What a run's steps gave; ``only_produced``: without what cached ones reused."""
+    found: List[ArtifactVersionResponse] = (
+        pipeline_run.produced_artifact_versions if only_produced else pipeline_run.artifact_versions
+    )
+    return found
+
+
 def rename(old: str, new: str) -> None:
     """Give all versions of a name another one.
 
@@ -150,4 +172,9 @@ def rename(old: str, new: str) -> None:
     """
     if any(one.name == new for one in versions_of()):
         raise EntityExistsError(f"artifact '{new}' exists already")
-    output_of(["artifact", "mv", old, new])
+    if versions_of(old):
+        output_of(["artifact", "mv", old, new])
+    kept = records.get("artifact", old)
+    if kept is not None:
+        records.create("artifact", new, {"created_ms": kept.body.get("created_ms")})
+        records.remove("artifact", old)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 import importlib
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
 
+from .._base.errors import SettingsError
 from .enums import LogicalOperators
 from .page import Page as Page
 from .responses import ProjectResponse as ProjectResponse
@@ -38,6 +39,7 @@ _HERE = {
     "SecretResponse": "secrets",
     "ServerSettingsResponse": "answers",
     "TagResponse": "tags",
+    "HookInvocationResponse": "invocations",
     **dict.fromkeys(("ArtifactVisualizationResponse", "LoadedVisualization"), "visuals"),
 }
 _PARTS = {
@@ -220,8 +222,26 @@ class BaseZenModel:
         return f"{type(self).__name__}({shown})"
 
 
-class PipelineRunConfiguration(BaseZenModel):
-    """What a run is configured with, as ``trigger_pipeline`` takes it."""
+class StepConfigurationUpdate(BaseZenModel):
+    """What a step of a run is configured with; a field that isn't given is None."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return None
+
+    def __iter__(self) -> Iterator[Tuple[str, Any]]:
+        return iter(self.__dict__.items())
+
+
+class PipelineRunConfiguration(StepConfigurationUpdate):
+    """What a run is configured with, as ``trigger_pipeline`` takes it; ``steps`` are such, too."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        if given.get("steps") is not None:
+            made = {k: StepConfigurationUpdate(**dict(v)) for k, v in given["steps"].items()}
+            self.__dict__["steps"] = made
 
     @classmethod
     def model_validate(cls, fields: Dict[str, Any]) -> PipelineRunConfiguration:
@@ -230,11 +250,25 @@ class PipelineRunConfiguration(BaseZenModel):
 
     def model_dump(self, **_: Any) -> Dict[str, Any]:
         """The fields that are given."""
-        return {key: value for key, value in self.__dict__.items() if value is not None}
+        given = {key: value for key, value in self.__dict__.items() if value is not None}
+        steps = given.pop("steps", None)
+        return {
+            **given,
+            **({"steps": {k: v.model_dump() for k, v in steps.items()}} if steps else {}),
+        }
 
 
 class BaseRequest(BaseZenModel):
-    """What something is made with."""
+    """What something is made with.
+
+    Raises:
+        ValueError: a name that is no text.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        if not isinstance(given.get("name", ""), (str, type(None))):
+            raise SettingsError(f"{type(self).__name__}: the name {given['name']!r} is no text")
+        super().__init__(**given)
 
 
 class BaseUpdate(BaseZenModel):

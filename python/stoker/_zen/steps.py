@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import os
 import uuid
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -61,6 +63,10 @@ class StepRunResponse(Response):
     def status(self) -> ExecutionStatus:
         """Its status."""
         return ExecutionStatus.CACHED if self.native.is_cached else self.native.status
+
+    def earlier(self) -> List[EarlierAttempt]:
+        """Its attempts before the last."""
+        return [EarlierAttempt(self, number) for number in range(1, self.version)]
 
     @property
     def is_retriable(self) -> bool:
@@ -222,6 +228,7 @@ class StepRunResponse(Response):
         began = body.get("started_ms") or body.get("created_ms")
         native, outer = self.native.config, self.run.config.extra
         made = StepConfiguration(native, self.name, outer, began)
+        made.stored = lambda output: (self.regular_outputs[self._shown(output)].materializer,)
         spec = stored_spec(self.run.native.store, self._part)
         own = (spec.get("steps") or {}).get(self._place) or {}
         if not (own.get("extra") or {}).get("model"):
@@ -337,6 +344,61 @@ class StepRunResponse(Response):
         return str(self.native.logs)
 
 
+class EarlierAttempt(StepRunResponse):
+    """An attempt that failed and was followed by another."""
+
+    status = ExecutionStatus.RETRIED
+    is_retriable = True
+
+    def __init__(self, last: StepRunResponse, number: int) -> None:
+        whole = str(last.native.body.get("dir") or "")
+        self._folder = os.path.join(os.path.dirname(whole), str(number))
+        super().__init__(last._place, last.run, last._versions)
+        self.id = records.id_of("step", f"{self.run.native.id}/{self._place}/{number}")
+        self.version = number
+
+    @property
+    def outputs(self) -> Names[List[ArtifactVersionResponse]]:
+        """None: it failed."""
+        return Names(f"output of step '{self.name}'", {})
+
+    regular_outputs = outputs  # type: ignore[assignment]
+
+    @property
+    def start_time(self) -> Optional[datetime.datetime]:
+        """When it began, or None where its files aren't here."""
+        return _written(os.path.join(self._folder, "task.json"))
+
+    @property
+    def end_time(self) -> Optional[datetime.datetime]:
+        """When it ended, or None where its files aren't here."""
+        return _written(os.path.join(self._folder, "result.json"))
+
+    @property
+    def exception_info(self) -> Optional[ExceptionInfo]:
+        """Why it failed, or None."""
+        text = _text_of(os.path.join(self._folder, "result.json"))
+        error = json.loads(text).get("error") if text else None
+        return None if error is None else ExceptionInfo(error)
+
+    @property
+    def logs(self) -> str:
+        """What it printed."""
+        names = ("stdout.log", "stderr.log")
+        return "".join(_text_of(os.path.join(self._folder, name)) for name in names)
+
+
+def _written(file: str) -> Optional[datetime.datetime]:
+    return moment(os.path.getmtime(file) * 1000) if os.path.exists(file) else None
+
+
+def _text_of(file: str) -> str:
+    if not os.path.exists(file):
+        return ""
+    with open(file, encoding="utf-8", errors="replace") as stream:
+        return stream.read()
+
+
 def _keys(value: Any) -> Any:
     return value.keys() if isinstance(value, dict) else ()
 
@@ -344,7 +406,6 @@ def _keys(value: Any) -> Any:
 def _source_of(place: str, body: Mapping[str, Any]) -> Optional[str]:
     """The function that begins at ``FILE:LINE``, below the run's folder."""
     import inspect
-    import os
 
     path, _, line = place.rpartition(":")
     try:

@@ -412,7 +412,13 @@ def handle_float_env_var(var: str, default: float = 0.0) -> float:
 
 
 DEFAULT_SERVICE_START_STOP_TIMEOUT = 60
+ENV_ZENML_ACTIVE_PROJECT_ID = "ZENML_ACTIVE_PROJECT_ID"
+ENV_ZENML_ACTIVE_STACK_ID = "ZENML_ACTIVE_STACK_ID"
+ENV_ZENML_ANALYTICS_OPT_IN = "ZENML_ANALYTICS_OPT_IN"
 ENV_ZENML_CONFIG_PATH = "ZENML_CONFIG_PATH"
+ENV_ZENML_LOCAL_STORES_PATH = "ZENML_LOCAL_STORES_PATH"
+ENV_ZENML_REPOSITORY_PATH = "ZENML_REPOSITORY_PATH"
+ENV_ZENML_SERVER = "ZENML_SERVER"
 ENV_ZENML_DEBUG = "ZENML_DEBUG"
 ENV_ZENML_LOGGING_VERBOSITY = "ZENML_LOGGING_VERBOSITY"
 METADATA_EXPERIMENT_TRACKER_URL = "experiment_tracker_url"
@@ -513,15 +519,29 @@ class Environment:
 class GlobalConfiguration:
     """What ZenML keeps for a user; here the store has it."""
 
-    def __init__(self) -> None:
+    _one: Optional[GlobalConfiguration] = None
+
+    def __new__(cls) -> GlobalConfiguration:
+        if cls._one is None:
+            cls._one = super().__new__(cls)
+        return cls._one
+
+    @property
+    def _client(self) -> Any:
         from .client import Client
 
-        self._client = Client()
+        return Client()
 
     @classmethod
     def get_instance(cls) -> GlobalConfiguration:
-        """The configuration; all are alike."""
+        """The only one."""
         return cls()
+
+    @property
+    def user_id(self) -> uuid.UUID:
+        """The only user's id."""
+        found: uuid.UUID = self._client.active_user.id
+        return found
 
     @property
     def config_directory(self) -> str:
@@ -547,7 +567,8 @@ class GlobalConfiguration:
 
     def get_active_stack_id(self) -> uuid.UUID:
         """The active stack's id."""
-        return self._client.active_stack_model.id
+        found: uuid.UUID = self._client.active_stack_model.id
+        return found
 
     active_stack_id = property(get_active_stack_id)
 
@@ -561,4 +582,5 @@ class GlobalConfiguration:
 
     def get_active_project_id(self) -> uuid.UUID:
         """Its id."""
-        return self._client.active_project.id
+        found: uuid.UUID = self._client.active_project.id
+        return found

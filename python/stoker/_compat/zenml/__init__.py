@@ -2,8 +2,8 @@
 
 It has no code of its own: one table says which names live in which module and where Stoker keeps
 them (``stoker._standin`` makes the modules). A module or name that isn't in the table is an error
-in one sentence. Importing the shim makes unknown settings warnings, because ZenML ignores them
-silently.
+in one sentence. Importing the shim makes unknown fields of settings warnings, because ZenML ignores
+them silently.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CORE = {
     "show": "stoker._zen.show:show",
     "unmapped": "stoker._zen.futures:unmapped",
     "wait": "stoker._zen.dynamic:wait",
-    "run_hook": "stoker._zen.dynamic:run_hook",
+    "run_hook": "stoker._zen.hooks:run_hook",
 }
 _SETTINGS = {
     "ResourceSettings": "stoker:ResourceSettings",
@@ -107,6 +107,8 @@ _UTILITIES = {
     "constants": (
         *("handle_bool_env_var", "handle_float_env_var", "handle_int_env_var"),
         *("is_false_string_value", "is_true_string_value", "DEFAULT_SERVICE_START_STOP_TIMEOUT"),
+        *("ENV_ZENML_ACTIVE_PROJECT_ID", "ENV_ZENML_ACTIVE_STACK_ID", "ENV_ZENML_ANALYTICS_OPT_IN"),
+        *("ENV_ZENML_LOCAL_STORES_PATH", "ENV_ZENML_REPOSITORY_PATH", "ENV_ZENML_SERVER"),
         *("ENV_ZENML_CONFIG_PATH", "ENV_ZENML_DEBUG", "ENV_ZENML_LOGGING_VERBOSITY"),
         *("METADATA_EXPERIMENT_TRACKER_URL", "PAGE_SIZE_DEFAULT", "PAGE_SIZE_MAXIMUM"),
     ),
@@ -121,9 +123,20 @@ _HELPERS = {
     "utils.dict_utils": ("dict_to_bytes",),
     "utils.json_utils": ("pydantic_encoder",),
     "utils.pydantic_utils": ("update_model",),
-    "utils.secret_utils": ("SecretReference", "is_secret_reference", "parse_secret_reference"),
+    "utils.secret_utils": (
+        *("ClearTextField", "SecretField"),
+        "SecretReference",
+        "is_secret_reference",
+        "parse_secret_reference",
+    ),
     "utils.settings_utils": (
-        *("get_general_settings", "is_general_setting_key", "is_stack_component_setting_key"),
+        *("DOCKER_SETTINGS_KEY", "RESOURCE_SETTINGS_KEY", "get_flavor_setting_key"),
+        *(
+            "get_stack_component_setting_key",
+            "get_general_settings",
+            "is_general_setting_key",
+            "is_stack_component_setting_key",
+        ),
         *("is_valid_setting_key", "validate_setting_keys"),
     ),
     "utils.typing_utils": (
@@ -249,7 +262,11 @@ _BASE_NAMES["artifact_stores"].update(
 # Module → {name → "module:name" in Stoker}. A module with names below it is a package.
 _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "zenml": {**_CORE, **_SETTINGS, "Client": "stoker._zen.client:Client"},
-    "zenml.config": _SETTINGS,
+    "zenml.config": {
+        **_SETTINGS,
+        "ByteUnit": "stoker._dialect:ByteUnit",
+        "DeploymentSettings": "stoker._dialect:ComponentSettings",
+    },
     "zenml.config.resource_settings": {
         "ResourceSettings": _SETTINGS["ResourceSettings"],
         "ByteUnit": "stoker._dialect:ByteUnit",
@@ -269,6 +286,16 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "CommandStep": _CORE["CommandStep"],
         "StepContext": _CORE["StepContext"],
         "ResourceSettings": _SETTINGS["ResourceSettings"],
+    },
+    "zenml.steps.utils": {
+        **{
+            name: f"stoker._zen.signatures:{name}"
+            for name in (
+                *("OutputSignature", "SINGLE_RETURN_OUT_NAME", "parse_return_type_annotations"),
+                "resolve_type_annotation",
+            )
+        },
+        "log_step_metadata": _CORE["log_step_metadata"],
     },
     "zenml.steps.command_step": {"CommandStep": _CORE["CommandStep"]},
     "zenml.steps.base_step": {"BaseStep": "stoker._zen.pipelines:ZenStep"},
@@ -307,7 +334,13 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "load_artifact": _ARTIFACTS["load_artifact"],
         "log_artifact_metadata": _CORE["log_artifact_metadata"],
         "register_artifact": _ARTIFACTS["register_artifact"],
-        "load_artifact_from_response": "stoker._zen.saved:load_artifact_from_response",
+        **{
+            name: f"stoker._zen.saved:{name}"
+            for name in (
+                *("download_artifact_files_from_response", "get_producer_step_of_artifact"),
+                *("get_artifacts_versions_of_pipeline_run", "load_artifact_from_response"),
+            )
+        },
         "load_artifact_visualization": "stoker._zen.visuals:load_artifact_visualization",
     },
     "zenml.utils.visualization_utils": {
@@ -500,25 +533,17 @@ DIFFERS = {
 
 
 def _of_integration(module: str, name: str) -> Any:
-    """Integrations' names (``PYTORCH``), and settings classes of stack components that Stoker
-    lacks."""
-    if module == "zenml.integrations.constants" and name.isupper():
-        return name.lower()
-    if module.startswith("zenml.integrations.") and name.endswith("Settings"):
-        return importlib.import_module("stoker._dialect").ComponentSettings
-    return None
+    """A name of ``zenml.integrations`` that no table lists, or None."""
+    return importlib.import_module("stoker._zen.integrations").named(module, name)
 
 
-def _has_flavors(module: str) -> bool:
-    """Whether it is ``zenml.integrations.NAME``, its ``flavors`` or ``pod_settings``: these exist
-    for any NAME."""
-    parts = module.split(".")
-    return module.startswith("zenml.integrations.") and parts[3:4] in (
-        [],
-        ["flavors"],
-        ["pod_settings"],
-    )
+def _is_integration(module: str) -> bool:
+    """Whether it is a module of ``zenml.integrations`` that exists for any integration."""
+    if not module.startswith("zenml.integrations."):
+        return False
+    known: bool = importlib.import_module("stoker._zen.integrations").has_module(module)
+    return known
 
 
-stand_in(globals(), _MODULES, _LATER, _of_integration, _has_flavors)
+stand_in(globals(), _MODULES, _LATER, _of_integration, _is_integration)
 unknown_settings("warn")
