@@ -16,7 +16,8 @@ import tempfile
 import time
 from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Tuple
 
-from .exception import MetaflowException, NoRunError
+from ._cell import cell_source
+from .exception import NoRunError
 
 __all__ = [
     "ExecutingProcess",
@@ -525,40 +526,3 @@ class NBRunner:
         self.runner.cleanup()
         if os.path.exists(self.path):
             os.remove(self.path)
-
-
-def cell_source(flow: Any, name: str) -> str:
-    """A program of the flow in the running notebook cell; ``name``: who asks.
-
-    Raises:
-        MetaflowException: this isn't a notebook. ModuleNotFoundError: the flow isn't of this cell.
-    """
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        shell = None
-    else:
-        shell = get_ipython()
-    if shell is None:
-        raise MetaflowException(
-            f"{name} takes a flow of a notebook's cell, but this is not a notebook: use {name[2:]}('flow.py')"
-        )
-    import ast
-
-    text = str(shell.history_manager.input_hist_raw[-1])
-    lines = text.splitlines()
-    lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in lines]
-    body = ast.parse("\n".join(lines)).body
-    own = [n for n in body if isinstance(n, ast.ClassDef) and n.name == flow.__name__]
-    if not own:
-        raise ModuleNotFoundError(
-            f"{name}: this cell has no class {flow.__name__}: define the flow in the cell that runs it"
-        )
-    end = own[-1].end_lineno or 0
-    kept = lines[:end]
-    for node in body:  # what the flow may call; the rest uses the flow
-        if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)):
-            marks = [d.lineno for d in getattr(node, "decorator_list", ())]
-            if node.lineno > end:
-                kept += lines[min([node.lineno, *marks]) - 1 : node.end_lineno]
-    return "\n".join([*kept, "if __name__ == '__main__':", f"    {flow.__name__}()", ""])
