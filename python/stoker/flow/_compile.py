@@ -94,8 +94,9 @@ def compile_flow(
         step["inputs"] = inputs.of_step(first, externals)
         if not step["inputs"]:
             del step["inputs"]
-        if first and inputs.stored:
-            _merge(step, {"extra": {"flow": {"stored": sorted(inputs.stored)}}})
+        if first:  # for the client; other steps needn't carry it
+            own = {"graph": graph_info(cls), "stored": sorted(inputs.stored)}
+            _merge(step, {"extra": {"flow": {k: v for k, v in own.items() if v}}})
         registry[name] = entry_of(cls, name)
     if not flow:
         del said["extra"]["flow"]
@@ -356,10 +357,11 @@ def graph_info(cls: Any) -> Dict[str, Any]:
                 "name": one.var,
                 "type": "Config" if one.IS_CONFIG_PARAMETER else type(one).__name__,
             }
-            for one in parameters_of(cls)
+            for one in sorted(parameters_of(cls), key=lambda one: one.var)
         ],
         "constants": [
-            {"name": name, "type": type(getattr(cls, name)).__name__} for name in constants_of(cls)
+            {"name": name, "type": type(getattr(cls, name)).__name__}
+            for name in sorted(constants_of(cls))
         ],
         "steps": steps_info(graph),
         "graph_structure": structure(graph),
