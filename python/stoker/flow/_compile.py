@@ -95,7 +95,7 @@ def compile_flow(
         if not step["inputs"]:
             del step["inputs"]
         if first:  # for the client; other steps needn't carry it
-            own = {"graph": graph_info(cls), "stored": sorted(inputs.stored)}
+            own = {"graph": without_secrets(graph_info(cls)), "stored": sorted(inputs.stored)}
             _merge(step, {"extra": {"flow": {k: v for k, v in own.items() if v}}})
         registry[name] = entry_of(cls, name)
     if not flow:
@@ -334,6 +334,20 @@ class _Code:
             )
         own = self._digester.pieces(getattr(self._cls, step))
         self.record.add(step, [*own, *self._pieces])
+
+
+def without_secrets(value: Any, key: str = "") -> Any:
+    """A graph's data for the store: values that decorators' attributes hide are stars."""
+    from .._code.masks import STARS, is_secret, masked
+
+    if isinstance(value, dict):
+        inline = key == "env_vars"  # of @secrets
+        return {k: STARS if inline else without_secrets(v, str(k)) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(one, key) for one in value]
+    if not isinstance(value, str):
+        return value
+    return STARS if is_secret(key) else masked(value)
 
 
 def graph_info(cls: Any) -> Dict[str, Any]:
