@@ -105,12 +105,12 @@ class StandIn:
         if _plain(fullname) not in self.modules and not is_open:
             if fullname.rpartition(".")[2].startswith("__"):
                 return None
-            missing = ModuleNotFoundError(
-                f"Stoker's stand-in for {self.root} has no module '{fullname}'{_WAY_OUT}",
-                name=fullname,
+            raise told(
+                ModuleNotFoundError(
+                    f"Stoker's stand-in for {self.root} has no module '{fullname}'{_WAY_OUT}",
+                    name=fullname,
+                )
             )
-            missing._stoker_told = True  # type: ignore[attr-defined]
-            raise missing
         below = f"{_plain(fullname)}."
         package = is_open or any(other.startswith(below) for other in self.modules)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=package)  # type: ignore[arg-type]
@@ -123,6 +123,12 @@ class StandIn:
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Do nothing: names are found at their first use."""
+
+
+def told(missing: ImportError) -> ImportError:
+    """The error, whose sentence says what to do: Python's guess isn't added."""
+    missing._stoker_told = True  # type: ignore[attr-defined]
+    return missing
 
 
 def _plain(name: str) -> str:

@@ -15,8 +15,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from front_tools import WAIT_S
+
 SUBDIRS = ("noarch", "linux-64")
 PYTHON = ".".join(str(n) for n in sys.version_info[:3])
+_CONDAS = ("micromamba", "mamba", "conda")
+_OF_CONDA = (
+    "CONDARC",
+    "MAMBARC",
+    "CONDA_PREFIX",
+    "MAMBA_ROOT_PREFIX",
+    "METAFLOW_PATH_TO_MICROMAMBA",
+)
 SITE = "lib/python" + ".".join(str(n) for n in sys.version_info[:2]) + "/site-packages"
 
 
@@ -93,6 +103,20 @@ def _sums(data: bytes) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(data).hexdigest(), "size_in_bytes": len(data)}
 
 
+def without_conda(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The variables as if no conda were installed: what lies beside one is linked in ``folder``."""
+    kept = {k: v for k, v in env.items() if k not in _OF_CONDA}
+    places = kept["PATH"].split(os.pathsep)
+    for i, place in enumerate(places):
+        if any(os.path.exists(os.path.join(place, one)) for one in _CONDAS):
+            beside = folder / f"beside-conda-{i}"
+            beside.mkdir()
+            for one in set(os.listdir(place)).difference(_CONDAS):
+                (beside / one).symlink_to(os.path.join(os.path.abspath(place), one))
+            places[i] = str(beside)
+    return {**kept, "PATH": os.pathsep.join(places)}
+
+
 def conda_python(channel: Path, version: str = PYTHON) -> None:
     """A package ``python`` that is the interpreter of the tests, whatever version it says."""
     real = os.path.realpath(sys.executable)
@@ -115,5 +139,5 @@ def start(folder: Path, env: dict[str, str], source: str, *words: str, **more: s
 
 def run(folder: Path, env: dict[str, str], source: str, *words: str, **more: str) -> Any:
     process = start(folder, env, source, *words, **more)
-    out, err = process.communicate()
+    out, err = process.communicate(timeout=5 * WAIT_S)  # it may make several environments
     return subprocess.CompletedProcess(words, process.returncode, out, err)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,20 @@ from pathlib import Path
 
 import pytest
 from compat_tools import SHIM, metaflow_python
-from environment_tools import PYTHON, SITE, conda_package, conda_python, run, start, wheel
-from front_tools import PACKAGE, engine, environment, needs_engine
-from waiting import wait_for
+from environment_tools import (
+    PYTHON,
+    SITE,
+    conda_package,
+    conda_python,
+    run,
+    start,
+    wheel,
+    without_conda,
+)
+from front_tools import PACKAGE, engine, environment, needed, needs_engine
+from waiting import held, wait_for
 
-pytest.importorskip("rattler")
+needed("rattler")
 pytestmark = needs_engine
 
 
@@ -52,7 +62,7 @@ def channel(tmp_path: Path) -> Path:
 def env(tmp_path: Path, channel: Path) -> dict[str, str]:
     """Variables of a program whose packages come from the channel, and caches of its own."""
     wheel(tmp_path / "wheels", "small", "5.0", {"small.py": "VERSION = '5.0'\n"})
-    return environment(
+    plain = environment(
         tmp_path / ".stoker",
         PYTHONPATH=f"{SHIM}:{PACKAGE}",
         HOME=str(tmp_path / "home"),
@@ -61,6 +71,7 @@ def env(tmp_path: Path, channel: Path) -> dict[str, str]:
         UV_FIND_LINKS=str(tmp_path / "wheels"),
         UV_NO_INDEX="1",
     )
+    return without_conda(plain, tmp_path)
 
 
 FLOW = f"""
@@ -266,7 +277,7 @@ def test_interrupted(tmp_path: Path, env: dict[str, str], channel: Path) -> None
     fifo = tmp_path / "fifo"
     slow(channel, fifo)
     program = start(tmp_path, env, FLOW, *RUN)
-    with open(fifo, "w"):  # it is being installed now
+    with held(fifo, program):  # it is being installed now
         program.send_signal(signal.SIGINT)
         program.wait()
     assert environments(tmp_path) == {}
@@ -278,7 +289,7 @@ def test_killed(tmp_path: Path, env: dict[str, str], channel: Path) -> None:
     slow(channel, fifo)
     log = Path(f"{fifo}.log")
     program = start(tmp_path, env, FLOW, *RUN)
-    with open(fifo, "w"):
+    with held(fifo, program):
         program.kill()
         program.communicate()
         (lock,) = (tmp_path / "cache/stoker/environments").glob("*.lock")
@@ -308,6 +319,17 @@ def test_gc(tmp_path: Path, env: dict[str, str]) -> None:
     assert json.loads(done.stdout)["environments_removed"] == 1
     assert not old.parent.exists() and len(environments(tmp_path)) == 2
     assert run(tmp_path, env, FLOW, *RUN).stderr.count("making an environment") == 1
+
+
+def test_an_installed_conda_changes_no_test(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("conda", "other"):
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    told = {"PATH": f"{tmp_path}/bin", "CONDARC": "x", "CONDA_CHANNELS": "c", "CONDA_PREFIX": "x"}
+    env = without_conda(told, tmp_path)
+    assert shutil.which("conda", path=env.pop("PATH")) is None
+    assert env == {"CONDA_CHANNELS": "c"}
 
 
 @pytest.mark.parametrize("where", ["path", "setting", "metaflow"])

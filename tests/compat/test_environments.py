@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from compat_tools import SHIM, metaflow_python
-from environment_tools import run, start, wheel
+from environment_tools import run, start, wheel, without_conda
 from front_tools import PACKAGE, engine, environment, needs_engine
 from waiting import wait_for
 
@@ -29,15 +29,17 @@ def env(tmp_path: Path) -> dict[str, str]:
     for version, cuda in (("9.0+cpu", None), ("9.0+cu124", "12.4")):
         text = f"__version__ = '{version}'\ncuda: Optional[str] = {cuda!r}\n"
         wheel(wheels, "torch", version, {"torch/version.py": text, "torch/__init__.py": ""})
-    return environment(
+    plain = environment(
         tmp_path / ".stoker",
         PYTHONPATH=f"{SHIM}:{PACKAGE}",
+        METAFLOW_HOME=str(tmp_path / "metaflow"),
         XDG_CACHE_HOME=str(tmp_path / "cache"),
         PIP_FIND_LINKS=str(wheels),
         PIP_NO_INDEX="1",
         UV_FIND_LINKS=str(wheels),
         UV_NO_INDEX="1",
     )
+    return without_conda(plain, tmp_path)
 
 
 FLOW = """

@@ -131,9 +131,10 @@ def test_run_of_flow(tmp_path: Path, bucket: dict[str, str], where: str) -> None
 WRONG = """
     from metaflow import S3
     for make in (
-        lambda: S3(run=None, role="arn:x"),
+        lambda: S3(session_vars={"profile_name": "x"}),
         lambda: S3(client_params={"region_name": "x"}),
         lambda: S3(s3root="s3://bkt/x").get("y"),
+        lambda: S3(s3root="s3://bkt/x", role="arn:aws:iam::123456789012:role/r").get("y"),
     ):
         try:
             make()
@@ -146,7 +147,20 @@ WRONG = """
 def test_what_fails_says_so(tmp_path: Path, bucket: dict[str, str]) -> None:
     refused = {**bucket, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"}
     refused["METAFLOW_S3_ENDPOINT_URL"] = refused["AWS_ENDPOINT_URL"]
-    role, params, far = run_shimmed(tmp_path, WRONG, **refused).stdout.splitlines()
-    assert role.startswith("MetaflowS3URLException S3(role=…) isn't there: say it in a profile")
+    session, params, far, role = run_shimmed(tmp_path, WRONG, **refused).stdout.splitlines()
+    assert session.startswith("MetaflowS3URLException S3(session_vars=…) isn't there: say it in a")
     assert params.startswith("MetaflowS3URLException S3(client_params['region_name']=…) isn't")
     assert far.startswith("MetaflowS3Exception s3://bkt/x/y: ") and "127.0.0.1:1" in far
+    assert "can't assume AWS role 'arn:aws:iam::123456789012:role/r'" in role
+
+
+@needs_engine
+def test_a_role(tmp_path: Path, bucket: dict[str, str]) -> None:
+    """The role is assumed by STS (that it then signs: tests/share, whose moto checks it)."""
+    source = """
+    from metaflow import S3
+    with S3(s3root="s3://bkt/role", role="arn:aws:iam::123456789012:role/r") as s3:
+        s3.put("key", "value")
+        print(s3.get("key").text)
+    """
+    assert run_shimmed(tmp_path, source, **bucket).stdout == "value\n"

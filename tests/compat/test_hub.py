@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from compat_tools import SHIM
 from environment_tools import run
-from front_tools import PACKAGE, engine, environment, needs_engine
+from front_tools import PACKAGE, engine, environment, needed, needs_engine
 from hub import Hub
 
 pytestmark = needs_engine
@@ -25,7 +25,7 @@ REPOS = {
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    pytest.importorskip("huggingface_hub")
+    needed("huggingface_hub")
     with Hub(REPOS) as one:
         yield one
 

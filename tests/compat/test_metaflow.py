@@ -49,6 +49,8 @@ def test_the_table_is_true(tmp_path):
         """
     import importlib, metaflow
     for module, names in metaflow._MODULES.items():
+        if module.startswith("metaflow._vendor."):
+            continue  # other packages
         found = importlib.import_module(module)
         for name in found.__all__:
             unset = module == "metaflow.metaflow_config"  # a setting may be None
@@ -79,6 +81,50 @@ def test_the_table_is_true(tmp_path):
 def test_what_is_missing_says_so(tmp_path, line, sentence):
     done = run_shimmed(tmp_path, line, ok=False)
     assert done.returncode == 1 and sentence in done.stderr.splitlines()[-1]
+
+
+VENDORED = """
+import sys
+import metaflow._vendor.packaging.version as version
+from metaflow._vendor import packaging
+import packaging.version
+assert packaging.version is version and metaflow_vendor() is packaging
+sys.path[:] = [one for one in sys.path if "site-packages" not in one]
+for name in ("yaml", "click"):
+    sys.modules.pop(name, None)
+    try:
+        __import__(f"metaflow._vendor.{name}")
+    except ModuleNotFoundError as bad:
+        print(bad)
+""".replace("metaflow_vendor()", "sys.modules['metaflow']._vendor.packaging")
+
+
+def test_copies_of_other_packages(tmp_path):
+    """What Metaflow has in ``_vendor`` is the installed package, or says how to install it."""
+    said = run_shimmed(tmp_path, VENDORED).stdout.splitlines()
+    assert [one.rpartition(": ")[2] for one in said] == ["pip install pyyaml", "pip install click"]
+
+
+def test_decorators_from_texts(tmp_path):
+    """``extract_step_decorator_from_decospec``, as real Metaflow answers."""
+    (tmp_path / "own.py").write_text(
+        "from metaflow import UserStepDecorator\nclass count(UserStepDecorator): pass\n"
+    )
+    source = """
+from metaflow.decorators import UnknownStepDecoratorException, extract_step_decorator_from_decospec as extract
+from metaflow.exception import MetaflowException
+for one in ("retry", "retry:times=1", "own.count", "own.count:first=2", "own.none", "nowhere.x", "none"):
+    try:
+        made, said = extract(one)
+        print(one, int(made.attributes["times"]) if "retry" in one else type(made).__name__, said)
+    except MetaflowException as bad:
+        print(one, isinstance(bad, UnknownStepDecoratorException))
+"""
+    said = run_shimmed(tmp_path, source).stdout
+    assert said == (
+        "retry 3 False\nretry:times=1 1 True\nown.count count False\nown.count:first=2 count True\n"
+        "own.none True\nnowhere.x False\nnone True\n"
+    )
 
 
 def test_settings(tmp_path):

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from front_tools import WAIT_S, environment, needs_engine, run_python
+from front_tools import WAIT_S, environment, needed, needs_engine, run_python
 
 from stoker import checkpoint
 
@@ -62,7 +62,7 @@ def test_outside_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_values_come_back(home: Path) -> None:
-    np = pytest.importorskip("numpy")
+    np = needed("numpy")
     assert checkpoint.load(default="none") == "none" and checkpoint.latest() is None
     saved = checkpoint.save(
         {"w": np.arange(4.0), "epoch": 3}, step=3, metadata={"loss": np.float32(0.5)}
@@ -77,7 +77,7 @@ def test_values_come_back(home: Path) -> None:
 
 
 def test_torch_state_comes_back(home: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = needed("torch")
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(1, 3)).sum().backward()
@@ -131,7 +131,7 @@ def test_the_last_ones_of_each_name_are_kept(home: Path) -> None:
 
 
 def test_a_damaged_one_is_passed_over(home: Path) -> None:
-    np = pytest.importorskip("numpy")
+    np = needed("numpy")
     for epoch in range(2):
         checkpoint.save(np.full(1 << 16, epoch), step=epoch)
     last = checkpoint.latest()
@@ -162,7 +162,7 @@ SAVE_FOR_EVER = """
 
 
 def test_a_kill_while_saving_leaves_whole_ones(home: Path) -> None:
-    pytest.importorskip("numpy")
+    needed("numpy")
     reached = 0
     for round_ in range(4):
         program = start(home, SAVE_FOR_EVER)

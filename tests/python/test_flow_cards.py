@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import cannot, environment, needs_engine, run_python
+from front_tools import cannot, environment, needed, needs_engine, run_python
 
 from stoker._worker import hidden
 from stoker.flow import cards
@@ -286,7 +286,7 @@ if __name__ == "__main__":
 
 
 def test_yaml_reads_back() -> None:
-    yaml = pytest.importorskip("yaml")
+    yaml = needed("yaml")
     data = {
         "a": [1, {"b": "x: y", "c": []}, [2, [3]]],
         "true": "no",

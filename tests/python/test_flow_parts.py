@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import PACKAGE  # noqa: F401  (the package's folder is on the path now)
+from front_tools import needed  # the package's folder is on the path now
 
 from stoker._code.texts import File
 from stoker.flow import (
@@ -19,6 +19,7 @@ from stoker.flow import (
     JSONType,
     Parameter,
     batch,
+    card,
     catch,
     config_expr,
     environment,
@@ -335,6 +336,7 @@ def test_settings_of_decorators() -> None:
     assert start_of(secrets(sources=["A", "environment.B"]))["secrets"] == ["A", "B"]
     inline = secrets(sources=[{"type": "inline", "options": {"env_vars": {"X": "hush"}}}])
     assert "hush" not in json.dumps(compiled(inline))
+    assert "hush" not in json.dumps(compiled(card(options={"token": "hush"})))
     kept = start_of(kubernetes(image="i", memory=1, labels={"a": "b"}))
     assert kept["backend"] == {"kubernetes": {"image": "i", "memory": 1, "labels": {"a": "b"}}}
     attached = compiled(retry(times=1), options={"with": ["retry:times=9", "timeout:seconds=1"]})
@@ -450,7 +452,7 @@ def test_items(value: Any, tmp_path: Path) -> None:
 
 
 def test_items_that_are_arrays_are_mapped(tmp_path: Path) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     path = str(tmp_path / "items")
     arrays = [numpy.full((300, 100), i, dtype="f8") for i in range(3)]
     items.store([*arrays, "small"], path, "xs")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from front_tools import needs_engine
+from front_tools import needed, needs_engine
 from test_flow_parallel import gang, play
 from test_flow_run import logs
 
@@ -153,7 +153,7 @@ dist.all_reduce(x)
 
 @pytest.mark.torch
 def test_pytorch_parallel(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needed("torch")
     step = (
         ALL_REDUCE
         + """
@@ -174,7 +174,7 @@ dist.destroy_process_group()
 
 @pytest.mark.torch
 def test_torchrun_all_reduce(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needed("torch")
     (tmp_path / "script.py").write_text(
         ALL_REDUCE + 'open(f"sum-{dist.get_rank()}", "w").write(str(x.item()))\n'
     )
@@ -187,8 +187,8 @@ def test_torchrun_all_reduce(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["stoker", "stoker.flow"])
 def test_run_with_accelerate(source: str, tmp_path: Path) -> None:
     """One task of two processes: what rank 0 leaves is what there is."""
-    pytest.importorskip("accelerate")
-    pytest.importorskip("torch")
+    needed("accelerate")
+    needed("torch")
     play(tmp_path, f"""
 from {source} import run_with_accelerate
 class F(FlowSpec):

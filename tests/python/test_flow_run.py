@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import needs_engine, run_python
+from front_tools import needed, needs_engine, run_python
 
 pytestmark = needs_engine
 
@@ -463,7 +463,7 @@ class F(FlowSpec):
 
 
 def test_arrays_that_were_only_looked_at_stay(tmp_path: Path) -> None:
-    pytest.importorskip("numpy")
+    needed("numpy")
     run(tmp_path, """
 class F(FlowSpec):
     @step
@@ -487,7 +487,7 @@ class F(FlowSpec):
 
 def test_large_arrays_arrive_and_what_others_hold_stays(tmp_path: Path) -> None:
     """An array that only the flow has gives its memory back while it is written; nobody sees that."""
-    pytest.importorskip("numpy")
+    needed("numpy")
     run(
         tmp_path,
         """

@@ -58,3 +58,50 @@ print("RESULT", run.status, run.run.data.y, flow.name, sorted(run.run.user_tags)
         assert "RESULT Succeeded 8 n ['cell']" in out
     finally:
         kernel.stop()
+
+
+TWO = """
+import stoker.flow
+from stoker.flow import FlowSpec, step
+
+class A(FlowSpec):
+    @step
+    def start(self):
+        self.y = BASE
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+
+BASE = 1
+made = stoker.flow.NBRunner(A, show_output=False)
+first = made.nbrun()
+print("FIRST", first.data.y)
+
+class B(A):
+    @step
+    def start(self):
+        self.y = BASE + FACTOR
+        self.next(self.end)
+
+print("once")
+LEAST = 40
+if first.data.y > 1:
+    FACTOR = 0
+FACTOR = LEAST + 1
+run = stoker.flow.NBRunner(B, show_output=False).nbrun()
+answer = run.data.y
+print("RESULT", run.pathspec.split("/")[0], answer)
+"""
+
+
+def test_two_flows_of_a_cell(tmp_path):
+    """The one that is asked for runs, with constants defined after it; Metaflow runs the first."""
+    kernel = Kernel(tmp_path)
+    try:
+        out, failed = kernel.cell(TWO)
+        assert failed is None, out
+        assert "FIRST 1" in out and "RESULT B 42" in out
+        assert out.count("once") == 1
+    finally:
+        kernel.stop()

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from front_tools import PACKAGE, WAIT_S
+from front_tools import PACKAGE, WAIT_S, needed
 
 from stoker._code.modules import project_files
 
@@ -293,8 +293,8 @@ def test_distributions_count_by_version(tmp_path):
     """
     from importlib.metadata import version
 
-    numpy = pytest.importorskip("numpy")
-    pytest.importorskip("sklearn")
+    numpy = needed("numpy")
+    needed("sklearn")
     found = parts(tmp_path, source)
     assert found["numpy"] == numpy.__version__
     assert found["sklearn"] == version("scikit-learn")
@@ -302,7 +302,7 @@ def test_distributions_count_by_version(tmp_path):
 
 
 def test_pydantic_defaults_count(tmp_path):
-    pytest.importorskip("pydantic")
+    needed("pydantic")
     source = """
     import pydantic
     class Config(pydantic.BaseModel):
@@ -320,7 +320,7 @@ def test_pydantic_defaults_count(tmp_path):
 
 
 def test_tensors_count_by_content(tmp_path):
-    pytest.importorskip("torch")
+    needed("torch")
     source = """
 import torch
 T = {{"a": torch.ones(3), "b": [torch.zeros(2, 2, dtype=torch.bfloat16), torch.tensor({value})]}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_tools import needs_engine
+from front_tools import needed, needs_engine
 from jupyter_kernel import Kernel
 
 pytestmark = needs_engine
@@ -156,7 +156,7 @@ print("ranks said", in_a_notebook().steps["accelerated"].output.load())
 
 @pytest.mark.torch
 def test_cells_step_with_accelerate(kernel):
-    pytest.importorskip("accelerate")
+    needed("accelerate")
     out, failed = kernel.cell(ACCELERATED)
     assert failed is None, out
     assert "ranks said [85.0, 85.0]" in out

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from front_tools import WAIT_S, engine, environment, needs_engine, run_python
+from front_tools import WAIT_S, engine, environment, needed, needs_engine, run_python
+from waiting import held
 
 pytestmark = needs_engine
 
@@ -89,7 +90,7 @@ def test_cached_step_has_them(tmp_path: Path) -> None:
 
 
 def test_data_frame(tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
+    needed("pandas")
     body = """
 frame = run.metrics_dataframe()
 print(list(frame.columns), len(frame), frame[frame.metric == "loss"].value.min())
@@ -129,7 +130,7 @@ def test_outside_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numbers_of_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     from stoker import log_metrics
 
     monkeypatch.setenv("STOKER_METRICS", str(path := tmp_path / "metrics.jsonl"))
@@ -216,7 +217,8 @@ def test_live(tmp_path: Path) -> None:
         try:
             assert json.loads(stoker(tmp_path, "metrics", "--json"))[0]["last"] == 1
         finally:
-            fifo.write_text("go\n")
+            with held(fifo, run) as gate:
+                gate.write("go\n")
     assert run.returncode == 0
 
 

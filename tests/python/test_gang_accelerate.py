@@ -13,22 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import (
-    PACKAGE,
-    ROOT,
-    WAIT_S,
-    engine,
-    needs_engine,
-    run_python,
-)
+from front_tools import PACKAGE, ROOT, WAIT_S, engine, needed, needs_engine, run_python
 from front_tools import (
     environment as front_environment,
 )
 from play_engine import make_attempt, result_of
 from ports import free_port
 
-pytest.importorskip("accelerate")
-pytest.importorskip("torch")
+needed("accelerate")
+needed("torch")
 pytestmark = [pytest.mark.torch, needs_engine]
 
 GPU = {"vendor": "nvidia", "index": 0, "uuid": "GPU-1", "model": "H100"}
@@ -447,7 +440,7 @@ if __name__ == "__main__":
 
 def test_frames_models_and_dicts_in_and_out(tmp_path: Path) -> None:
     """Positional and by keyword, as the engine hands them to ranks and takes them from rank 0."""
-    pytest.importorskip("pandas")
+    needed("pandas")
     done = run_python(tmp_path, VALUES)
     assert done.stdout.splitlines()[-2:] == ["Linear 20 True", "True"], done.stdout
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import needs_engine, run_python
+from front_tools import needed, needs_engine, run_python
 
 pytestmark = needs_engine
 
@@ -163,7 +163,7 @@ def test_a_hang_ends_who_waits_at_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 def test_a_real_group_outlives_the_first_to_return(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needed("torch")
     body = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -181,7 +181,7 @@ return int(x[0])
 @pytest.mark.torch
 def test_ranks_that_only_build_an_accelerator(tmp_path: Path) -> None:
     """A rank that is ready first doesn't leave while others still connect to it."""
-    pytest.importorskip("accelerate")
+    needed("accelerate")
     program = """
     import torch, accelerate
     from stoker import pipeline, run_with_accelerate, step

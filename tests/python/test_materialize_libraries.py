@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from front_tools import needed
 from play_engine import ROOT
 from test_materialize_values import store, there_and_back
 
@@ -53,7 +54,7 @@ def test_pydantic_models(tmp_path: Path) -> None:
 
 @pytest.fixture
 def torch() -> Any:
-    return pytest.importorskip("torch")
+    return needed("torch")
 
 
 DTYPES = [
@@ -149,7 +150,7 @@ def test_modules_and_state_dicts(torch: Any, tmp_path: Path) -> None:
 
 @pytest.mark.torch
 def test_weights_can_be_read_by_others(torch: Any, tmp_path: Path) -> None:
-    reader = pytest.importorskip("safetensors.torch")
+    reader = needed("safetensors.torch")
     model = network(torch)
     entry = store(model, tmp_path)
     weights = reader.load_file(Path(entry["path"]) / "tensors.safetensors")
@@ -229,7 +230,7 @@ def test_damaged_tensor_file(torch: Any, tmp_path: Path) -> None:
 
 
 def test_scikit_learn(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
+    needed("sklearn")
     import numpy
     from sklearn.datasets import load_digits
     from sklearn.ensemble import RandomForestClassifier
@@ -251,7 +252,7 @@ def test_scikit_learn(tmp_path: Path) -> None:
 
 
 def test_figures(tmp_path: Path) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib = needed("matplotlib")
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from front_tools import needed
 
 from stoker import materializers
 from stoker.materializers import (
@@ -271,12 +272,12 @@ def test_parts_one_after_the_other(size: int, n_parts: int, tmp_path: Path) -> N
 
 
 def _array(n: int = 1 << 20) -> Any:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     return numpy.arange(n, dtype=numpy.uint8)
 
 
 def test_whose_array_may_be_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     monkeypatch.setattr(_spend, "SPEND_FROM", 1 << 20)
     assert _spend.is_last([_array()])
     assert _spend.is_last([_array().reshape(1024, 1024).T])  # what it is a view of is nobody's
@@ -305,7 +306,7 @@ def test_whose_array_may_be_spent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("make", ["plain", "view", "fortran", "strided"])
 def test_a_spent_array_is_written_whole(make: str, tmp_path: Path) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     numbers = numpy.random.default_rng(3).integers(0, 1 << 60, 5 << 20)
     array = {
         "plain": lambda: numbers,
@@ -349,7 +350,7 @@ FRAME_CASES = [
 
 
 def array(case: str) -> Any:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     return {
         "float": lambda: numpy.arange(12.0).reshape(3, 4),
         "fortran": lambda: numpy.asfortranarray(numpy.arange(12).reshape(3, 4)),
@@ -369,7 +370,7 @@ def array(case: str) -> Any:
     ["float", "fortran", "strided", "empty", "scalar", "dates", "text", "record", "bool", "big"],
 )
 def test_arrays(case: str, tmp_path: Path) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     value = array(case)
     entry, back = there_and_back(value, tmp_path)
     assert entry["format"] == "npy" and entry["meta"]["shape"] == list(value.shape)
@@ -383,7 +384,7 @@ def test_arrays(case: str, tmp_path: Path) -> None:
 
 
 def test_large_array_is_mapped_private(tmp_path: Path) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     entry, back = there_and_back(array("big"), tmp_path)
     assert entry["path"] in Path("/proc/self/maps").read_text()
     back //= 2  # writable, and nobody else sees it
@@ -393,7 +394,7 @@ def test_large_array_is_mapped_private(tmp_path: Path) -> None:
 
 
 def test_array_of_objects_and_scalars(tmp_path: Path) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     entry, back = there_and_back(numpy.array([1, "a", None], dtype=object), tmp_path)
     assert entry["format"] == "pickle" and back.tolist() == [1, "a", None]
     for value in (numpy.float64(0.1), numpy.float32(0.1), numpy.int64(5), numpy.bool_(True)):
@@ -402,7 +403,7 @@ def test_array_of_objects_and_scalars(tmp_path: Path) -> None:
 
 
 def test_truncated_array(tmp_path: Path) -> None:
-    pytest.importorskip("numpy")
+    needed("numpy")
     entry = store(array("big"), tmp_path)
     os.truncate(entry["path"], 1 << 20)
     with pytest.raises(LoadError, match="not a complete npy file"):
@@ -410,7 +411,7 @@ def test_truncated_array(tmp_path: Path) -> None:
 
 
 def frame(case: str) -> Any:
-    pandas = pytest.importorskip("pandas")
+    pandas = needed("pandas")
     plain = pandas.DataFrame({"a": [1, 2, 3], "b": [1.5, None, 2.5], "c": [True, False, True]})
     if case == "index":
         return plain.set_index(pandas.Index([5, 7, 9], name="key"))
@@ -435,8 +436,8 @@ def frame(case: str) -> Any:
 
 @pytest.mark.parametrize("case", FRAME_CASES)
 def test_frames(case: str, tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    pandas = needed("pandas")
+    needed("pyarrow")
     value = frame(case)
     entry, back = there_and_back(value, tmp_path)
     pandas.testing.assert_frame_equal(
@@ -448,8 +449,8 @@ def test_frames(case: str, tmp_path: Path) -> None:
 
 
 def test_series_and_frames_without_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    pandas = needed("pandas")
+    needed("pyarrow")
     for value in (
         pandas.Series([1, 2], name="n"),
         pandas.Series([1.5]),
@@ -486,7 +487,7 @@ def test_pickle_is_the_last_resort_and_warns(tmp_path: Path) -> None:
 
 
 def test_large_parts_lie_beside_the_skeleton_and_are_mapped(tmp_path: Path) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     shared = numpy.arange(500_000.0)
     value = Plain(
         {"a": shared, "b": [shared], "small": numpy.arange(3), "odd": numpy.ones(200_001, "u1")}
@@ -551,7 +552,7 @@ def test_damaged_pickles(tmp_path: Path) -> None:
 
 
 def test_pickles_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
     pickled, mapped = store(Plain(1), tmp_path), store(numpy.arange(3), tmp_path)
     in_parts = store(Plain(numpy.zeros(5000)), tmp_path)
     if os.geteuid() != 0:

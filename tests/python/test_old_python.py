@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from front_tools import PACKAGE, WAIT_S
+from front_tools import PACKAGE, WAIT_S, needed
 
 FRONT = PACKAGE / "stoker"
 OLDEST = (3, 7)
@@ -63,7 +63,7 @@ def test_grammar(path: Path) -> None:
 
 def test_library() -> None:
     """All used names of the standard library exist in 3.7."""
-    pytest.importorskip("vermin")
+    needed("vermin")
     done = subprocess.run(
         [
             str(Path(sys.executable).parent / "vermin"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import environment, needs_engine, run_python
+from front_tools import environment, needed, needs_engine, run_python
 
 pytestmark = needs_engine
 
@@ -94,7 +94,7 @@ def test_all_ways_draw_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_numpy(tmp_path: Path, guarded: bool) -> None:
-    pytest.importorskip("numpy")
+    needed("numpy")
     both = [
         drawn(tmp_path, program(True, guarded, [NUMPY], options=options))
         for options in ("", ', isolation="spawn"')
@@ -107,7 +107,7 @@ def test_numpy(tmp_path: Path, guarded: bool) -> None:
 @pytest.mark.torch
 def test_torch(tmp_path: Path) -> None:
     """Loaded by the program, and by the step alone where it is a fresh interpreter."""
-    pytest.importorskip("torch")
+    needed("torch")
     both = [
         drawn(tmp_path, program(True, True, [NUMPY, TORCH], options=options))
         for options in ("", ', isolation="spawn"')

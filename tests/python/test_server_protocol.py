@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from front_tools import needed
 from play_engine import ROOT, WAIT_S, Engine, has_ended, make_attempt, result_of
 
 from stoker._definition.entry import Entry
@@ -360,7 +361,7 @@ def test_exit_functions_threads_and_buffers_of_the_step(tmp_path: Path) -> None:
 
 
 def test_random_numbers_differ_unless_seeded(tmp_path: Path) -> None:
-    numpy = pytest.importorskip("numpy")
+    numpy = needed("numpy")
 
     def draw() -> int:
         return int(numpy.random.randint(1 << 30))
@@ -485,7 +486,7 @@ TENSOR_OP = "import torch; a = torch.ones(2000, 2000); (a + a).sum()"
 @pytest.mark.torch
 @pytest.mark.parametrize("importable", [True, False])
 def test_openmp_pool_after_a_tensor_op(tmp_path: Path, importable: bool) -> None:
-    pytest.importorskip("torch")
+    needed("torch")
     got = run_script(
         tmp_path,
         TENSOR_OP,
@@ -503,7 +504,7 @@ def test_openmp_pool_after_a_tensor_op(tmp_path: Path, importable: bool) -> None
 
 @pytest.mark.torch
 def test_torch_without_an_op_is_fit(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needed("torch")
     got = run_script(
         tmp_path,
         "import torch",
@@ -518,7 +519,7 @@ def test_torch_without_an_op_is_fit(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_autograd_used_before(tmp_path: Path) -> None:
     """On the CPU autograd has no threads of its own; on a GPU the open device tells."""
-    pytest.importorskip("torch")
+    needed("torch")
     backward = "x = torch.ones(1, requires_grad=True); (x * 3).sum().backward()"
     got = run_script(
         tmp_path, f"import torch; {backward}", f"{backward}; return float(x.grad)", True
@@ -528,7 +529,7 @@ def test_autograd_used_before(tmp_path: Path) -> None:
 
 
 def test_openmp_pool_of_scikit_learn(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
+    needed("sklearn")
     before = (
         "import numpy; from sklearn.cluster import KMeans\n"
         "KMeans(8, n_init=1, max_iter=3).fit(numpy.random.rand(20000, 8))"
@@ -539,8 +540,8 @@ def test_openmp_pool_of_scikit_learn(tmp_path: Path) -> None:
 
 
 def test_loaded_libraries_get_their_thread_count(tmp_path: Path) -> None:
-    pytest.importorskip("numpy")
-    pytest.importorskip("threadpoolctl")
+    needed("numpy")
+    needed("threadpoolctl")
     got = run_script(
         tmp_path,
         "import numpy, threadpoolctl",

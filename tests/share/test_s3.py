@@ -399,32 +399,37 @@ def test_a_giver_that_is_down(tool: Tool, url: str, moto: Moto) -> None:
     assert "answers with status 500" in text
 
 
+def role_of(moto: Moto, name: str, action: str) -> str:
+    """The ARN of a role that anyone may assume, and that may do this."""
+    anyone = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}
+    role = moto.client("iam").create_role(
+        RoleName=f"{name}{os.getpid()}",
+        AssumeRolePolicyDocument=json.dumps({"Statement": [anyone]}),
+    )["Role"]
+    allowed = {"Effect": "Allow", "Action": action, "Resource": "*"}
+    moto.client("iam").put_role_policy(
+        RoleName=role["RoleName"],
+        PolicyName="all",
+        PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [allowed]}),
+    )
+    return str(role["Arn"])
+
+
+def test_a_role_of_the_environment(tool: Tool, url: str, moto: Moto) -> None:
+    """STOKER_AWS_ROLE, as S3(role=…) of a flow sets it: it does what the role may, not more."""
+    tool("share", "check", url, STOKER_AWS_ROLE=role_of(moto, "may", "s3:*"))
+    tool("share", "check", url)
+    refused = tool.fails("share", "check", url, STOKER_AWS_ROLE=role_of(moto, "not", "ec2:*"))
+    assert "AccessDenied" in refused
+
+
 def test_profile_with_a_role(tool: Tool, url: str, moto: Moto) -> None:
     """A profile whose role is assumed with another profile's keys: real signatures, moto's STS."""
     folder = Path(tool.env["HOME"]) / ".aws"
     folder.mkdir()
-    role = moto.client("iam").create_role(
-        RoleName=f"r{os.getpid()}",
-        AssumeRolePolicyDocument=json.dumps(
-            {
-                "Statement": [
-                    {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}
-                ]
-            }
-        ),
-    )["Role"]
-    moto.client("iam").put_role_policy(
-        RoleName=role["RoleName"],
-        PolicyName="all",
-        PolicyDocument=json.dumps(
-            {
-                "Version": "2012-10-17",
-                "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}],
-            }
-        ),
-    )
+    role = role_of(moto, "r", "s3:*")
     (folder / "config").write_text(
-        f"[profile work]\nrole_arn = {role['Arn']}\nsource_profile = me\nregion = eu-west-1\n"
+        f"[profile work]\nrole_arn = {role}\nsource_profile = me\nregion = eu-west-1\n"
     )
     key, secret = moto.keys[0]
     (folder / "credentials").write_text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import functools
+import importlib
 import os
 import shutil
 import subprocess
@@ -38,7 +39,15 @@ def cannot(reason: str) -> NoReturn:
     """Skip what this machine can't do; in CI (the variable CI is set), where all is installed, that is a failure."""
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)
+
+
+def needed(module: str) -> Any:
+    """A module that the test is about; see :func:`cannot` for where it isn't installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as bad:
+        cannot(f"{module} isn't installed, which `make deps-test-all` does: {bad}")
 
 
 def carried(folder: Path, stoker: Path | str) -> Path:

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-from front_tools import WAIT_S, environment
+from front_tools import WAIT_S, environment, needed
 
-jupyter_client = pytest.importorskip("jupyter_client")
-pytest.importorskip("ipykernel")
+jupyter_client = needed("jupyter_client")
+needed("ipykernel")
 
 
 class Kernel:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
-from typing import Any, Callable
+from typing import IO, Any, Callable
 
 WAIT_S = 120.0  # far above what anything here takes, also on a busy machine
 
@@ -24,14 +25,20 @@ def wait_for(what: Callable[[], Any], timeout_s: float = WAIT_S, why: Any = "") 
     return found
 
 
+def held(gate: Path, reader: subprocess.Popen[Any] | None = None) -> IO[str]:
+    """This pipe for writing, once somebody reads it; an AssertionError if `reader` ends before."""
+
+    def look() -> int | None:
+        ended = reader is not None and reader.poll() is not None
+        try:
+            return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert not ended, f"nobody reads {gate}: its reader has ended"
+            return None
+
+    return os.fdopen(wait_for(look), "w")
+
+
 def open_gate(gate: Path) -> None:
     """Let the run go on that reads this pipe."""
-
-    def look() -> bool:
-        try:
-            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError:
-            return False
-        return True
-
-    wait_for(look)
+    held(gate).close()

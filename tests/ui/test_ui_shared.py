@@ -463,3 +463,27 @@ def test_same_store_twice(cli: Cli, ui: Start, tmp_path: Path) -> None:
     (state / "stoker/stores" / ("f" * 32)).symlink_to(tmp_path / "alias")
     server = ui(STOKER_STORE=str(tmp_path / "none"))
     assert run in server.get("runs").text
+
+
+def test_artifact_that_fails(by_s3: Cli, ui: Start, url: str, proxy: Proxy) -> None:
+    """It is asked for while somebody looks at it, not in each turn; the share is followed."""
+    cli = by_s3
+    cli.env["STOKER_SHARE_WAIT"] = "1"
+    run = run_shared(cli, url)
+    shown = json.loads(cli("show", run, "--json", STOKER_STORE=str(cli.folder / "far")).out)
+    digest = shown["steps"]["fit"]["outputs"]["words.txt"]["digest"]
+    server = ui("--store", url)
+    wait_for_text(server, "runs", run)
+    name = digest[-60:]  # its first letters are a folder's name
+    proxy.rule = lambda request: Fault(drop=True) if name in request.path else None
+
+    def asked(word: str) -> int:
+        return len([r for r in list(proxy.seen) if word in r.path])
+
+    server.get(f"artifact?digest={digest}")
+    wait_for_text(server, "runs", "can’t be read now")
+    assert asked(name)
+    wait_for(lambda: "can’t be read now" not in server.get("runs").text, why="it isn't followed")
+    seen, turns = asked(name), asked("delimiter=")
+    wait_for(lambda: server.get("runs") and asked("delimiter=") >= turns + 2, why="no more turns")
+    assert asked(name) == seen

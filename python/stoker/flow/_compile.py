@@ -94,8 +94,9 @@ def compile_flow(
         step["inputs"] = inputs.of_step(first, externals)
         if not step["inputs"]:
             del step["inputs"]
-        if first and inputs.stored:
-            _merge(step, {"extra": {"flow": {"stored": sorted(inputs.stored)}}})
+        if first:  # for the client; other steps needn't carry it
+            own = {"graph": without_secrets(graph_info(cls)), "stored": sorted(inputs.stored)}
+            _merge(step, {"extra": {"flow": {k: v for k, v in own.items() if v}}})
         registry[name] = entry_of(cls, name)
     if not flow:
         del said["extra"]["flow"]
@@ -335,6 +336,20 @@ class _Code:
         self.record.add(step, [*own, *self._pieces])
 
 
+def without_secrets(value: Any, key: str = "") -> Any:
+    """A graph's data for the store: values that decorators' attributes hide are stars."""
+    from .._code.masks import STARS, is_secret, masked
+
+    if isinstance(value, dict):
+        inline = key == "env_vars"  # of @secrets
+        return {k: STARS if inline else without_secrets(v, str(k)) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(one, key) for one in value]
+    if not isinstance(value, str):
+        return value
+    return STARS if is_secret(key) else masked(value)
+
+
 def graph_info(cls: Any) -> Dict[str, Any]:
     """The flow's graph as plain data, as ``current.graph`` and cards show it."""
     known: Optional[Dict[str, Any]] = cls.__dict__.get("_stoker_graph_info")
@@ -356,10 +371,11 @@ def graph_info(cls: Any) -> Dict[str, Any]:
                 "name": one.var,
                 "type": "Config" if one.IS_CONFIG_PARAMETER else type(one).__name__,
             }
-            for one in parameters_of(cls)
+            for one in sorted(parameters_of(cls), key=lambda one: one.var)
         ],
         "constants": [
-            {"name": name, "type": type(getattr(cls, name)).__name__} for name in constants_of(cls)
+            {"name": name, "type": type(getattr(cls, name)).__name__}
+            for name in sorted(constants_of(cls))
         ],
         "steps": steps_info(graph),
         "graph_structure": structure(graph),

@@ -179,9 +179,17 @@ class Current:
 
     @property
     def parallel(self) -> Parallel:
-        """The step's place among its nodes; any other step is its only node."""
-        known = self._more.get("parallel")
-        return known if known is not None else Parallel("127.0.0.1", 1, 0, None)
+        """The step's place among its nodes; any other step of a flow with @parallel is its only node.
+
+        Raises:
+            AttributeError: the flow has no @parallel step.
+        """
+        known: Optional[Parallel] = self._more.get("parallel")
+        if known is None and self._cls and any(n.parallel_step for n in self._cls._graph):
+            known = Parallel("127.0.0.1", 1, 0, None)
+        if known is None:
+            raise AttributeError("parallel")  # __getattr__ says it
+        return known
 
 
 current = Current()

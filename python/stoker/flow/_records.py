@@ -115,11 +115,17 @@ class TaskRecord:
         return next(found, {})
 
     def artifacts_of(self, attempt: Optional[int]) -> Dict[str, Dict[str, Any]]:
-        """Name → ref with ``path``, for the artifacts that an attempt (None: the last) left."""
+        """Name → ref with ``path``, for the artifacts that an attempt (None: the last) left, with
+        those that Metaflow hides."""
         if attempt in (None, self.last_attempt):
-            return self.artifacts
+            return {**self._hidden(), **self.artifacts}
         ranks = self.earlier(int(attempt or 0)).get("ranks")
         return {**self.run.given, **ranks[self.rank]["artifacts"]} if ranks else {}
+
+    def _hidden(self) -> Dict[str, Dict[str, Any]]:
+        if self.brief.get("status") not in ("succeeded", "cached", "failed"):
+            return {}
+        return hidden(self.run.graph, self.step, self.succeeded)
 
     @property
     def last_attempt(self) -> int:
@@ -167,11 +173,13 @@ class _Given(TaskRecord):
         ends = dict(zip(("start_step", "end_step"), self.run.endpoints))
         return {**self.brief, "metadata": ends}
 
+    def _hidden(self) -> Dict[str, Dict[str, Any]]:
+        return hidden(self.run.graph)
+
     @property
     def artifacts(self) -> Dict[str, Dict[str, Any]]:
         """Name → ref of the parameters; large ones are inputs of the first step."""
-        first = (self.run.spec.get("steps") or {}).get(self.run.endpoints[0]) or {}
-        stored = ((first.get("extra") or {}).get("flow") or {}).get("stored") or ()
+        stored = self.run.first_mark.get("stored") or ()
         began = self.run.tasks.get(self.run.endpoints[0]) or ()
         large = began[0].artifacts if stored and began else {}
         none = {name: _value_ref(None, "json") for name in self.run.mark.get("none") or ()}
@@ -251,6 +259,17 @@ class RunRecord:
     def mark(self) -> Mapping[str, Any]:
         """``extra.flow`` of its document."""
         return (self.spec.get("extra") or {}).get("flow") or {}
+
+    @property
+    def first_mark(self) -> Mapping[str, Any]:
+        """``extra.flow`` of its first step."""
+        first = (self.spec.get("steps") or {}).get(self.endpoints[0]) or {}
+        return (first.get("extra") or {}).get("flow") or {}
+
+    @property
+    def graph(self) -> Optional[Mapping[str, Any]]:
+        """The flow's graph as plain data (``_compile.graph_info``); None: an older run's."""
+        return self.first_mark.get("graph")
 
     @property
     def flow(self) -> str:
@@ -355,6 +374,17 @@ class RunRecord:
         words += [w for t in add for w in ("--add", t)]
         output_of(["tag", self.id, *words], self.store)
         self.forget()
+
+
+def hidden(
+    graph: Optional[Mapping[str, Any]], step: Optional[str] = None, ok: bool = False
+) -> Dict[str, Dict[str, Any]]:
+    """Artifacts of an ended task (no step: of ``_parameters``) that only their names show: name →
+    ref with a ``value``."""
+    values: Dict[str, Any] = {"_graph_info": graph} if graph else {}
+    if step is not None:
+        values.update(_current_step=step, _task_ok=ok)
+    return {name: _value_ref(value, "json") for name, value in values.items()}
 
 
 def _value_ref(value: Any, kind: str) -> Dict[str, Any]:

@@ -35,12 +35,9 @@ def inspect_spin(datastore_root: str = ".") -> None:
     Args:
         datastore_root: the store, or the folder that has it.
     """
-    from . import client
-    from .client import _task
+    from .client import metadata
 
-    client.metadata(datastore_root)
-    if spun_task not in _task.ELSEWHERE:
-        _task.ELSEWHERE.append(spun_task)
+    metadata(f"spin@{datastore_root}")
 
 
 def spun_task(pathspec: str, store: Optional[str]) -> Optional[SpunTask]:
@@ -91,7 +88,9 @@ class SpunTask:
     @property
     def _refs(self) -> Dict[str, Dict[str, Any]]:
         task, result = self._read("task.json"), self._read("result.json")
-        found = {"name": {"value": self.path_components[0], "type": "builtins.str"}}
+        graph = ((task.get("extra") or {}).get("flow") or {}).get("graph")
+        found = _records.hidden(graph, self.path_components[2], self.successful)
+        found["name"] = {"value": self.path_components[0], "type": "builtins.str"}
         found.update(task.get("inputs") or {})
         found.update(scope_of(task, self._store))
         known = {r.get("digest"): r for r in (task.get("flow") or {}).get("refs") or ()}

@@ -12,9 +12,10 @@ import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from .._base.binary import output_of
+from ._cell import cell_source
 from ._deploy import find, listed, remove, runs_of, start
 from .exception import MetaflowException, MetaflowNotFound
-from .runner import Runner, _text, cell_source
+from .runner import Runner, _text
 
 __all__ = ["DeployedFlow", "Deployer", "NBDeployer", "TriggeredRun"]
 

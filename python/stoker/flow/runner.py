@@ -16,7 +16,8 @@ import tempfile
 import time
 from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Tuple
 
-from .exception import MetaflowException, NoRunError
+from ._cell import cell_source
+from .exception import NoRunError
 
 __all__ = [
     "ExecutingProcess",
@@ -417,25 +418,47 @@ def _only_options_of_spin(given: Mapping[str, Any]) -> None:
 _NAMES = {"tags": "tag", "decospecs": "with", "user_namespace": "namespace"}
 
 
-def _words(options: Mapping[str, Any]) -> List[str]:
-    """Keyword arguments as words of a command line."""
+def _words(given: Mapping[str, Any]) -> List[str]:
+    """Keyword arguments as words of a command line.
+
+    Raises:
+        TypeError: an option's value isn't of its kind.
+    """
     words: List[str] = []
-    for key, value in options.items():
+    known = {o.name[2:].replace("-", "_"): o for o in _options()}
+    for key, value in given.items():
         name = _NAMES.get(key, key)
-        # Parameters keep their underscores; options have dashes.
-        flag = f"--{name}" if name not in _dashed() else f"--{name.replace('_', '-')}"
+        option = known.get(name)
         if value is None:
             continue
-        if name in _switches():
-            words.append(_switches()[name][0 if value else 1])
+        if option is None:  # a parameter: its name keeps its underscores
+            words.append(f"--{name}={_text(value)}")
             continue
-        several = isinstance(value, (list, tuple)) and name in _several()
-        for one in value if several else [value]:
-            if isinstance(one, tuple) and several:
-                words += [flag, *map(_text, one)]
-            else:
-                words += [flag, _text(one)] if name in _several() else [f"{flag}={_text(one)}"]
+        _check(key, option, value)
+        if option.kind == "flag":
+            words.append(option.name if value else option.off)
+        elif option.many:
+            for one in value:
+                words += [option.name, *map(_text, one if option.n > 1 else [one])]
+        else:
+            words.append(f"{option.name}={_text(value)}")
     return words
+
+
+def _check(key: str, option: Any, value: Any) -> None:
+    """Refuse what isn't of the option's kind; texts are made of any value."""
+    if option.many:
+        fits = isinstance(value, (list, tuple)) and (
+            option.n > 1 or all(isinstance(one, str) for one in value)
+        )
+        kind = "a list" + (f" of {option.n} values each" if option.n > 1 else " of texts")
+    elif option.kind == "flag":
+        fits, kind = isinstance(value, bool), "True or False"
+    else:
+        fits = option.kind != "int" or (isinstance(value, int) and not isinstance(value, bool))
+        kind = "a whole number"
+    if not fits:
+        raise TypeError(f"Invalid type for '{key}': it must be {kind}, but found {value!r}")
 
 
 def _text(value: Any) -> str:
@@ -451,19 +474,6 @@ def _options() -> List[Any]:
     own = [root.commands[n] for n in ("run", "resume", "spin")]
     own.append(root.commands["deploy"].commands["create"])
     return [o for c in (root, *own) for o in c.options]
-
-
-def _dashed() -> Dict[str, bool]:
-    return {o.name[2:].replace("-", "_"): True for o in _options()}
-
-
-def _several() -> Dict[str, bool]:
-    return {o.name[2:].replace("-", "_"): True for o in _options() if o.many}
-
-
-def _switches() -> Dict[str, Tuple[str, str]]:
-    found = {o.name[2:].replace("-", "_"): (o.name, o.off) for o in _options() if o.kind == "flag"}
-    return found
 
 
 class NBRunner:
@@ -525,40 +535,3 @@ class NBRunner:
         self.runner.cleanup()
         if os.path.exists(self.path):
             os.remove(self.path)
-
-
-def cell_source(flow: Any, name: str) -> str:
-    """A program of the flow in the running notebook cell; ``name``: who asks.
-
-    Raises:
-        MetaflowException: this isn't a notebook. ModuleNotFoundError: the flow isn't of this cell.
-    """
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        shell = None
-    else:
-        shell = get_ipython()
-    if shell is None:
-        raise MetaflowException(
-            f"{name} takes a flow of a notebook's cell, but this is not a notebook: use {name[2:]}('flow.py')"
-        )
-    import ast
-
-    text = str(shell.history_manager.input_hist_raw[-1])
-    lines = text.splitlines()
-    lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in lines]
-    body = ast.parse("\n".join(lines)).body
-    own = [n for n in body if isinstance(n, ast.ClassDef) and n.name == flow.__name__]
-    if not own:
-        raise ModuleNotFoundError(
-            f"{name}: this cell has no class {flow.__name__}: define the flow in the cell that runs it"
-        )
-    end = own[-1].end_lineno or 0
-    kept = lines[:end]
-    for node in body:  # what the flow may call; the rest uses the flow
-        if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)):
-            marks = [d.lineno for d in getattr(node, "decorator_list", ())]
-            if node.lineno > end:
-                kept += lines[min([node.lineno, *marks]) - 1 : node.end_lineno]
-    return "\n".join([*kept, "if __name__ == '__main__':", f"    {flow.__name__}()", ""])

@@ -195,7 +195,7 @@ static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_ke
                        profile, from);
 }
 
-int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
+static int find_own(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
 {
     bool found = false;
     if (stk_aws_env("AWS_ACCESS_KEY_ID") != NULL) {
@@ -237,5 +237,20 @@ int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
         stk_err_hint(err, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run "
                           "`aws configure`");
     }
+    return rc;
+}
+
+int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
+{
+    stk_aws_keys base = {0};
+    const char *role = stk_aws_env("STOKER_AWS_ROLE");
+    if (role == NULL) {
+        return find_own(aws, ret, err);
+    }
+    int rc = find_own(aws, &base, err);
+    if (rc == 0) {
+        rc = stk_aws_keys_role(aws, &base, role, NULL, NULL, NULL, NULL, ret, err);
+    }
+    explicit_bzero(&base, sizeof base);
     return rc;
 }

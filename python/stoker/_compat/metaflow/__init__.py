@@ -6,10 +6,11 @@ them (``stoker._standin`` makes the modules). It has every name of ``stoker.flow
 
 from __future__ import annotations
 
-from typing import Any, Dict, Union
+from importlib.util import find_spec
+from typing import Any, Dict, Optional, Union
 
 import stoker.flow
-from stoker._standin import stand_in
+from stoker._standin import stand_in, told
 from stoker.flow._extensions import module_for
 from stoker.flow._tags import METAFLOW_VERSION
 
@@ -58,8 +59,34 @@ _DEPLOYERS = {
 }
 _EVENTS = {name: f"stoker.flow.events:{name}" for name in ("ArgoEvent", "ArgoEventException")}
 
+# Module → errors that programs see under its name, in what the client says of a failure.
+_ERRORS = {
+    "metaflow.decorators": (
+        *("BadFlowDecoratorException", "BadStepDecoratorException"),
+        *("DuplicateFlowDecoratorException", "DuplicateStepDecoratorException"),
+        "UnknownStepDecoratorException",
+    ),
+    "metaflow.flowspec": ("InvalidNextException",),
+    "metaflow.lint": ("LintWarn",),
+    "metaflow.plugins.catch_decorator": ("FailureHandledByCatch",),
+    "metaflow.plugins.timeout_decorator": ("TimeoutException",),
+}
+
+# Packages that Metaflow has copies of, at metaflow._vendor: the installed ones stand for them.
+_VENDORED = {
+    "click": "click",
+    "importlib_metadata": "importlib-metadata",
+    "packaging": "packaging",
+    "typeguard": "typeguard",
+    "typing_extensions": "typing-extensions",
+    "yaml": "pyyaml",
+    "zipp": "zipp",
+}
+
 # Module → {name → "module:name" in Stoker}, or Stoker's module of the same names.
 _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
+    "metaflow._vendor": {},
+    **{f"metaflow._vendor.{name}": {} for name in _VENDORED},
     "metaflow": {
         "JSONTypeClass": _PARAMETERS["JSONTypeClass"],
         **_TOP,
@@ -71,6 +98,8 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         "Decorator": "stoker.flow._decorators._base:Decorator",
         "FlowDecorator": "stoker.flow._decorators._peer:PeerFlowDecorator",
         "StepDecorator": "stoker.flow._decorators._peer:PeerStepDecorator",
+        "extract_step_decorator_from_decospec": "stoker.flow._decorators:extract",
+        **{name: f"stoker.flow.exception:{name}" for name in _ERRORS["metaflow.decorators"]},
         "step": "stoker.flow:step",
     },
     "metaflow.datatools": "stoker.flow.datatools",
@@ -202,20 +231,23 @@ def _of_extensions(module: str, name: str) -> Any:
     return name_in(module, name)
 
 
-stand_in(globals(), _MODULES, _LATER, _of_extensions, alias=module_for)
+def _module_for(module: str) -> Optional[str]:
+    """The module that one of the shim is: an extension's, or an installed package's."""
+    parts = module.split(".")
+    if parts[1] != "_vendor" or len(parts) < 3 or parts[2] not in _VENDORED:
+        return module_for(module)
+    if find_spec(parts[2]) is None:
+        raise told(
+            ModuleNotFoundError(
+                f"metaflow._vendor has a copy of {_VENDORED[parts[2]]}, and Stoker's stand-in takes the installed one: "
+                f"pip install {_VENDORED[parts[2]]}",
+                name=module,
+            )
+        )
+    return ".".join(parts[2:])
 
-# Module → errors that programs see under its name, in what the client says of a failure.
-_ERRORS = {
-    "metaflow.decorators": (
-        *("BadFlowDecoratorException", "BadStepDecoratorException"),
-        *("DuplicateFlowDecoratorException", "DuplicateStepDecoratorException"),
-        "UnknownStepDecoratorException",
-    ),
-    "metaflow.flowspec": ("InvalidNextException",),
-    "metaflow.lint": ("LintWarn",),
-    "metaflow.plugins.catch_decorator": ("FailureHandledByCatch",),
-    "metaflow.plugins.timeout_decorator": ("TimeoutException",),
-}
+
+stand_in(globals(), _MODULES, _LATER, _of_extensions, alias=_module_for)
 
 
 def _name_errors() -> None:

@@ -18,6 +18,7 @@ from ..._base.binary import find, json_of
 from ..._base.errors import did_you_mean
 from ..._definition.jsonable import NotJsonError, exact
 from .. import client
+from .._compile import graph_info, without_secrets
 from .._decorators import decorators_of, flow_decorators_of
 from .._parameters import config_names, parameters_of, read_configs, set_configs
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
@@ -130,6 +131,7 @@ def _say_anew(context: Context, body: Dict[str, Any]) -> None:
         CommandException: a configuration's value can't be handed over.
     """
     told = body.setdefault("extra", {}).setdefault("flow", {})
+    told["graph"] = without_secrets(graph_info(context.flow))
     told["with"] = list(dict.fromkeys([*told.get("with", ()), *context.top["with"]]))
     paths, values = dict(context.top["config"]), dict(context.top["config_value"])
     configs = [one for one in parameters_of(context.flow) if one.IS_CONFIG_PARAMETER]

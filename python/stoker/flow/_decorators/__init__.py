@@ -180,6 +180,12 @@ def parse(text: str) -> Any:
     return class_of(name)(parse_attributes(said))
 
 
+def extract(text: str) -> Tuple[Any, bool]:
+    """As :func:`parse`, and whether the text has arguments; Metaflow's
+    ``extract_step_decorator_from_decospec``."""
+    return parse(text), ":" in text
+
+
 def own_of(name: str) -> Any:
     """A decorator of one's own by its name; a dotted one is imported where it isn't yet."""
     found = known_decorator(name)

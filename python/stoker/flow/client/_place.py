@@ -12,6 +12,7 @@ from ..exception import MetaflowNotFound
 _UNSET = object()
 _namespace: Any = _UNSET
 _metadata: Optional[str] = None
+_provider = "local"
 
 
 def default_namespace() -> str:
@@ -35,27 +36,33 @@ def get_namespace() -> Optional[str]:
 
 
 def metadata(ms: str) -> str:
-    """Use another store: ``local@FOLDER`` or FOLDER (the store, or the folder that contains it)."""
-    global _metadata
+    """Use another store: ``local@FOLDER`` or FOLDER (the store, or the folder that contains it);
+    ``spin@FOLDER``: ``Task(PATHSPEC)`` also finds the tasks that ``spin --persist`` left there."""
+    global _metadata, _provider
     provider, at, place = ms.rpartition("@")
-    if at and provider != "local":
+    if at and provider not in ("local", "spin"):
         raise MetaflowNotFound(
             f"metadata provider '{provider}' doesn't exist: Stoker's runs are in a store on disk; "
             "give local@FOLDER"
         )
-    _metadata = store_of(place)
+    _metadata, _provider = store_of(place), provider or "local"
     return get_metadata()
 
 
 def get_metadata() -> str:
-    """The current store, as ``local@FOLDER``."""
-    return f"local@{store() or os.path.join(os.getcwd(), '.stoker')}"
+    """The current store, as ``local@FOLDER`` or ``spin@FOLDER``."""
+    return f"{_provider}@{store() or os.path.join(os.getcwd(), '.stoker')}"
+
+
+def has_spins() -> bool:
+    """Whether tasks of spins are found."""
+    return _provider == "spin"
 
 
 def default_metadata() -> str:
     """Use the store of this folder again (``STOKER_STORE``, else ``.stoker`` here or above)."""
-    global _metadata
-    _metadata = None
+    global _metadata, _provider
+    _metadata, _provider = None, "local"
     return get_metadata()
 
 

@@ -9,7 +9,6 @@ from collections import namedtuple
 from datetime import datetime
 from typing import (
     Any,
-    Callable,
     Dict,
     Iterable,
     Iterator,
@@ -22,10 +21,7 @@ from typing import (
 
 from .._records import RunRecord, TaskRecord
 from ._object import DataArtifact, MetaflowData, MetaflowObject, origin_of, time_of
-from ._place import store
-
-# Functions of (pathspec, store) that find tasks which belong to no run (``inspect_spin``).
-ELSEWHERE: List[Callable[[str, Optional[str]], Any]] = []
+from ._place import has_spins, store
 
 
 class Metadata(NamedTuple):
@@ -47,10 +43,12 @@ class Task(MetaflowObject):
 
     def __new__(cls, pathspec: Optional[str] = None, *more: Any, **options: Any) -> Any:
         """A task; for the pathspec of a persisted spin its :class:`SpunTask`."""
-        if cls is Task and "/spin-" in str(pathspec or ""):
-            found = [one for one in (find(str(pathspec), store()) for find in ELSEWHERE) if one]
+        if cls is Task and "/spin-" in str(pathspec or "") and has_spins():
+            from .._spun import spun_task
+
+            found = spun_task(str(pathspec), store())
             if found:
-                return found[0]
+                return found
         return object.__new__(cls)
 
     def _look(self) -> TaskRecord:

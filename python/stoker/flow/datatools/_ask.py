@@ -30,12 +30,16 @@ _ERRORS = {
 
 
 def answers(
-    asked: Sequence[Mapping[str, Any]], endpoint: str = "", missing: bool = False
+    asked: Sequence[Mapping[str, Any]],
+    endpoint: str = "",
+    missing: bool = False,
+    role: str = "",
 ) -> List[Dict[str, Any]]:
     """The answers to requests, in their order.
 
     Args:
         endpoint: URL of the service; "": as AWS's own tools find it.
+        role: ARN of a role to assume; "": none.
         missing: an absent object's answer is ``{"error": "not_found", …}``, not an exception.
 
     Raises:
@@ -44,7 +48,7 @@ def answers(
     if not asked:
         return []
     local = asked[0]["url"].startswith(SCHEME)
-    given = [answer_here(one) for one in asked] if local else _of_engine(asked, endpoint)
+    given = [answer_here(one) for one in asked] if local else _of_engine(asked, endpoint, role)
     for one, answer in zip(asked, given):
         error = answer.get("error")
         if error == "not_found" and not missing:
@@ -54,8 +58,11 @@ def answers(
     return given
 
 
-def _of_engine(asked: Sequence[Mapping[str, Any]], endpoint: str) -> List[Dict[str, Any]]:
-    environment = {**os.environ, **({"AWS_ENDPOINT_URL_S3": endpoint} if endpoint else {})}
+def _of_engine(
+    asked: Sequence[Mapping[str, Any]], endpoint: str, role: str
+) -> List[Dict[str, Any]]:
+    told = {"AWS_ENDPOINT_URL_S3": endpoint, "STOKER_AWS_ROLE": role}
+    environment = {**os.environ, **{name: value for name, value in told.items() if value}}
     text = "\n".join(json.dumps(one) for one in asked)
     done = subprocess.run(
         [find(), "share", "answer"],

@@ -41,7 +41,7 @@ class S3:
             ``METAFLOW_DATATOOLS_S3ROOT``; where that isn't set, in a folder of the store.
         s3root: keys are below this URL. Without ``run`` and ``s3root``, keys are whole URLs.
         encryption: at the server, such as ``AES256`` or ``aws:kms``.
-        client_params: ``endpoint_url`` only.
+        client_params: ``endpoint_url`` only. role: ARN of a role to assume.
 
     Raises:
         MetaflowS3URLException: a URL isn't one of S3, or there is no place for ``run``.
@@ -60,6 +60,7 @@ class S3:
         **kwargs: Any,
     ) -> None:
         self._endpoint = _endpoint(kwargs)
+        self._role = str(kwargs.get("role") or "")
         self._encryption = encryption or setting("S3_SERVER_SIDE_ENCRYPTION")
         self._s3root: Optional[str] = None
         if run:
@@ -244,7 +245,7 @@ class S3:
     def _ask(
         self, asked: Sequence[Mapping[str, Any]], missing: bool = False
     ) -> List[Dict[str, Any]]:
-        return answers(asked, self._endpoint, missing)
+        return answers(asked, self._endpoint, missing, self._role)
 
     def _listed(self, urls: Sequence[str], deep: bool) -> List[Tuple[str, str, Optional[int]]]:
         """(prefix, URL, size) of what is below prefixes; size None: a prefix."""
@@ -342,11 +343,11 @@ def _endpoint(more: Mapping[str, Any]) -> str:
     """The service's URL from ``client_params`` or the settings; "": none is given."""
     params = dict(more.get("client_params") or {})
     found = params.pop("endpoint_url", None) or setting("S3_ENDPOINT_URL") or ""
-    other = [key for key in ("role", "session_vars", "external_client") if more.get(key)]
+    other = [key for key in ("session_vars", "external_client") if more.get(key)]
     other += [f"client_params[{key!r}]" for key in params]
     if other:
         raise MetaflowS3URLException(
-            f"S3({other[0]}=…) isn't there: say it in a profile of ~/.aws/config (role_arn, region …) and name that by "
+            f"S3({other[0]}=…) isn't there: say it in a profile of ~/.aws/config (region …) and name that by "
             "AWS_PROFILE"
         )
     return str(found)

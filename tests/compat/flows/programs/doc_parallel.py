@@ -29,6 +29,7 @@ class F(FlowSpec):
         self.seeds = sorted(one.seed for one in inputs)
         self.by_node = {one.node: (one.own, one.known[0], one.known[2]) for one in inputs}
         self.first = inputs[0].node
+        self.alone = current.parallel.num_nodes, current.parallel.node_index
         self.merge_artifacts(inputs, include=["shared", "control"])
         self.next(self.end)
 

@@ -51,9 +51,18 @@ class F(FlowSpec):
             again.run["start"].task.origin_pathspec is not None,
         )
         self.refused = []
-        for words in ({"beta": 1}, {"alpha": "text"}, {"max_workers": "many"}):
+        for words in (
+            *({"beta": 1}, {"alpha": "text"}, {"max_workers": "many"}, {"max_workers": "3"}),
+            *({"tags": "x"}, {"tags": [1]}, {"tags": 3}, {"tags": None}, {"tags": ["y"]}),
+        ):
             try:
                 self.refused.append(runner.run(**words).status)
+            except Exception as bad:
+                self.refused.append(type(bad).__name__)
+        for words in ({"decospecs": "retry"}, {"quiet": "yes"}, {"quiet": True}):
+            try:
+                with Runner("other.py", show_output=False, **words).run() as running:
+                    self.refused.append(running.status)
             except Exception as bad:
                 self.refused.append(type(bad).__name__)
         try:

@@ -3,7 +3,16 @@
 
 import textwrap
 
-from metaflow import FlowSpec, Runner, step
+from metaflow import (
+    FlowSpec,
+    Runner,
+    Task,
+    default_metadata,
+    get_metadata,
+    inspect_spin,
+    metadata,
+    step,
+)
 
 OTHER = """
 import time
@@ -41,6 +50,13 @@ if __name__ == "__main__":
 SLOW = [("settings", {"seconds": 1})]
 
 
+def found(pathspec):
+    try:
+        return Task(pathspec, _namespace_check=False).data.made is not None
+    except Exception as bad:
+        return type(bad).__name__
+
+
 class F(FlowSpec):
     @step
     def start(self):
@@ -55,6 +71,12 @@ class F(FlowSpec):
             task = spun.task
             newest = next(iter(run["work"]))
             self.worked = task.successful, task["made"].data == newest.data.made, task.data.alpha
+            self.graph = sorted(task["_graph_info"].data["steps"]), task["_current_step"].data
+        self.found = []
+        for use in (inspect_spin, default_metadata, inspect_spin, lambda: metadata("spin@.")):
+            use()
+            self.found.append((get_metadata().split("@")[0], found(task.pathspec)))
+        default_metadata()
         tasks = sorted(run["work"], key=lambda one: one.index)
         again = Runner("other.py", show_output=False)
         with again.spin(tasks[1].pathspec, persist=True) as spun:
