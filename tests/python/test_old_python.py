@@ -27,7 +27,6 @@ KNOWN = {
     ("_util.py", "functools.cached_property"): "as above",
     ("_config.py", "functools.cache"): "as above",
     ("_extensions.py", "functools.cache"): "as above",
-    ("visuals.py", "functools.cache"): "of ZenML's programs, which need a newer Python themselves",
     ("_parsers.py", "tomllib"): "within a try that says what is missing",
     ("outputs.py", "typing.get_type_hints(include_extras)"): "within a try that has another way",
     ("reads.py", "sys.addaudithook"): "asked for first",
@@ -62,7 +61,8 @@ def test_grammar(path: Path) -> None:
 
 
 def test_library() -> None:
-    """All used names of the standard library exist in 3.7."""
+    """All used names of the standard library exist in 3.7, but for ZenML's programs, which need a
+    newer Python themselves."""
     needed("vermin")
     done = subprocess.run(
         [
@@ -72,7 +72,7 @@ def test_library() -> None:
             "-vvv",
             "--format",
             "parsable",
-            *map(str, FILES),
+            *(str(path) for path in FILES if path.parent.name != "_zen"),
         ],
         capture_output=True,
         text=True,
