@@ -240,7 +240,9 @@ class Cluster:
         return found[0]
 
     def clear(self) -> None:
-        """Ends what a test left."""
+        """Ends what a test left, and starts the controller if it left none."""
+        if "slurmctld" not in self.daemons:
+            self.start_controller()
         open_ones = "PENDING,RUNNING,COMPLETING,SUSPENDED,CONFIGURING"
         if self.jobs(state=open_ones):
             self.ask("scancel", "--user=root")

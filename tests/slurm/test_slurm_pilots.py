@@ -193,8 +193,9 @@ def test_pilot_reaches_its_time(project: Project, tmp_path: Path) -> None:
 
 
 def test_controller_restarted(project: Project, tmp_path: Path) -> None:
-    """Tasks go on being given and ended without Slurm's controller."""
-    engine = begin(project, 200, f"echo $STOKER_ITEM >> {tmp_path}/ran; sleep 0.1")
+    """Tasks go on being given and ended without Slurm's controller, as long as the pilot lives."""
+    run = f"echo $STOKER_ITEM >> {tmp_path}/ran; sleep 0.1"
+    engine = begin(project, 200, run, backend={"slurm": {"pilot": 8, "pilot_idle": 60}})
     wait_for(lambda: len(lines(tmp_path / "ran")) >= 8, why=project.cluster.jobs)
     project.cluster.stop("slurmctld")
     wait_for(lambda: len(lines(tmp_path / "ran")) == 200)
