@@ -84,7 +84,7 @@ def test_looking_into_the_store_of_another_folder(project: Path) -> None:
     assert stoker(elsewhere, "logs", "-f", "--store", "../.stoker").returncode == 0
     assert stoker(elsewhere, "metrics", "--store", "../.stoker").returncode == 0
     none = stoker(elsewhere, "runs", "--store", "../nothing")
-    assert none.returncode == 2 and f"can't open store '{project}/nothing'" in none.stderr
+    assert none.returncode == 2 and "'../nothing' is neither a store" in none.stderr
 
 
 def test_verify_finds_and_repairs(project: Path) -> None:
