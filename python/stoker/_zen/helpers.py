@@ -19,9 +19,11 @@ import types
 import typing
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from .. import DockerSettings, ResourceSettings
 from .._base.errors import SettingsError
 from .lifetime import temporary_environment as temporary_environment
-from .utilities import StrEnum, recursive_update, remove_none_values, utc_now
+from .responses import SourceType
+from .utilities import StrEnum, get_source_root, recursive_update, remove_none_values, utc_now
 
 # ------------------------------------------------------------------ metadata_types
 
@@ -277,8 +279,6 @@ _COMPONENT = re.compile(
 
 def get_general_settings() -> Dict[str, Any]:
     """Key → class, of the settings that aren't a stack component's."""
-    from .. import DockerSettings, ResourceSettings
-
     return {"docker": DockerSettings, "resources": ResourceSettings}
 
 
@@ -468,8 +468,6 @@ def is_distribution_package_file(file_path: str, module_name: str = "") -> bool:
 
 def is_user_file(file_path: str) -> bool:
     """Whether a file is in the folder of the program's code."""
-    from .utilities import get_source_root
-
     root, path = os.path.realpath(get_source_root()), os.path.realpath(file_path)
     return path.startswith(root + os.sep) and not is_distribution_package_file(path)
 
@@ -481,8 +479,6 @@ def is_internal_module(module_name: str) -> bool:
 
 def get_source_type(module: Any) -> Any:
     """Whose code a module is."""
-    from .responses import SourceType
-
     path = getattr(module, "__file__", None)
     if is_internal_module(module.__name__):
         return SourceType.INTERNAL

@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional, Tuple
 
 from .._base.errors import NotYetError
 from .._dialect import ComponentSettings
+from . import materials
 from .enums import ArtifactType
 from .materials import _BuiltIn, _import
 
@@ -84,8 +85,6 @@ def named(module: str, name: str) -> Optional[Any]:
         if key in _MATERIALIZERS:
             return _materializer(name)
         if key in ("Numpy", "Pandas"):
-            from . import materials
-
             return getattr(materials, name)
     integration = module.split(".")[2]
     return _refused(integration, name) if integration in _REFUSED else None

@@ -41,6 +41,7 @@ from .dynamic import exception_of, running_body, runs_dynamic
 from .responses import Source
 from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
 from .stacks import active_is_here, active_name, chosen_place
+from .targets import tagged
 from .templates import filled, run_name
 from .utilities import resolve
 
@@ -776,8 +777,6 @@ def _change(caller: str, given: Any, target: Dict[str, Any], add: bool) -> None:
         ValueError: it names nothing, and no step is running.
         KeyError: there is no such object.
     """
-    from .targets import tagged
-
     several = [given] if isinstance(given, str) or hasattr(given, "name") else list(given or ())
     if add:
         tags.make(several)

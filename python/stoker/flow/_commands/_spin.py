@@ -17,9 +17,12 @@ from typing import IO, TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from ..._base.binary import find, json_of
 from ..._base.errors import did_you_mean
 from ..._definition.jsonable import NotJsonError, exact
+from ...materializers import _artifact
 from .. import client
 from .._compile import graph_info, without_secrets
 from .._decorators import decorators_of, flow_decorators_of
+from .._decorators._resources import request_of
+from .._environments import place
 from .._parameters import config_names, parameters_of, read_configs, set_configs
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from ._context import run_id_of
@@ -167,7 +170,6 @@ def _override(body: Dict[str, Any], path: str, folder: str) -> None:
         CommandException: there is no such file, or it has no such mapping.
     """
     from ..._runfile import load
-    from ...materializers import _artifact
 
     if not os.path.isfile(path):
         raise CommandException(f"--artifacts-module: there is no file {path}")
@@ -200,8 +202,6 @@ def _facts(
 
 def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
     """Number of devices that the step requests, as far as this machine has them."""
-    from .._decorators._resources import request_of
-
     given = ((body.get("extra") or {}).get("flow") or {}).get("with")
     decorators = [one.bound() for one in decorators_of(context.flow, step, given)]
     asked = int(request_of(step, decorators).get("gpu_count") or 0)
@@ -217,8 +217,6 @@ def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
 
 def _own_packages(context: Context, step: str, body: Dict[str, Any]) -> Dict[str, Any]:
     """What the step's own environment says: its ``interpreter`` and ``environment``; or {}."""
-    from .._environments import place
-
     given = ((body.get("extra") or {}).get("flow") or {}).get("with")
     decorators = {step: [one.bound() for one in decorators_of(context.flow, step, given)]}
     base = [one.bound() for one in flow_decorators_of(context.flow)]
