@@ -17,6 +17,8 @@ from play_engine import ROOT, WAIT_S, Engine, has_ended, make_attempt, result_of
 from stoker._definition.entry import Entry
 from stoker._worker import fitness
 
+PATHS = [str(ROOT / part) for part in ("python", "tests/python", "tests/support")]
+
 
 def entry_of(func: Any, outputs: list[str] | None = None, **more: Any) -> Entry:
     names = ["output"] if outputs is None else outputs
@@ -304,7 +306,7 @@ def test_server_dies_with_its_engine(tmp_path: Path) -> None:
     """The engine is killed; a leaked copy of its socket end hides the end of file, the kernel tells."""
     script = f"""
 import os, sys, time
-sys.path[:0] = [{str(ROOT / "python")!r}, {str(ROOT / "tests/python")!r}]
+sys.path[:0] = {PATHS!r}
 from pathlib import Path
 from play_engine import Engine, make_attempt
 from stoker._definition.entry import Entry
@@ -453,7 +455,7 @@ def run_script(
     """A user's process of its own: ``before`` runs in it, then a forked server runs ``step``."""
     script = f"""
 import json, os, sys
-sys.path[:0] = [{str(ROOT / "python")!r}, {str(ROOT / "tests/python")!r}]
+sys.path[:0] = {PATHS!r}
 from pathlib import Path
 from play_engine import Engine, make_attempt, result_of
 from stoker._worker import server
