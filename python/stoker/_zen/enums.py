@@ -128,21 +128,25 @@ _TABLE: Dict[str, str] = {
 NAMES = (*_TABLE, "ArtifactType", "ExecutionMode", "ExecutionStatus", "LoggingLevels")
 
 
-class _Words(str, enum.Enum):
-    """Members that are texts, and print as these."""
+class StrEnum(str, enum.Enum):
+    """An enumeration of texts, which prints as these."""
 
     def __str__(self) -> str:
         return str(self.value)
 
     @classmethod
     def names(cls) -> List[str]:
-        """All names."""
+        """The members' names."""
         return [one.name for one in cls]
 
     @classmethod
     def values(cls) -> List[str]:
-        """All values."""
+        """The members' values."""
         return [str(one.value) for one in cls]
+
+
+class _Words(StrEnum):
+    """Members that are texts, and print as these."""
 
     @property
     def plural(self) -> str:

@@ -21,9 +21,10 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tup
 
 from .. import DockerSettings, ResourceSettings
 from .._base.errors import SettingsError
+from .enums import StrEnum
 from .lifetime import temporary_environment as temporary_environment
 from .responses import SourceType
-from .utilities import StrEnum, get_source_root, recursive_update, remove_none_values, utc_now
+from .utilities import get_source_root, recursive_update, remove_none_values, utc_now
 
 # ------------------------------------------------------------------ metadata_types
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-import enum
 import fnmatch
 import hashlib
 import importlib
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Union
 
 from .._dialect import copy
+from .enums import StrEnum as StrEnum
 from .errors import SourceValidationException
 from .responses import Source, load
 
@@ -270,23 +270,6 @@ def generate_uuid_from_string(value: str) -> uuid.UUID:
     """The UUID that always belongs to a text."""
     digest = hashlib.md5(value.encode()).hexdigest()
     return uuid.UUID(hex=digest, version=4)
-
-
-class StrEnum(str, enum.Enum):
-    """An enumeration of texts, which prints as these."""
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-    @classmethod
-    def names(cls) -> List[str]:
-        """The members' names."""
-        return [one.name for one in cls]
-
-    @classmethod
-    def values(cls) -> List[str]:
-        """The members' values."""
-        return [str(one.value) for one in cls]
 
 
 # ---------------------------------------------------------------------------- times
