@@ -145,40 +145,45 @@ size_t stk_buf_utf8_len(const char *text, size_t n)
     return len * !is_bad;
 }
 
-int stk_buf_json(stk_buf *buf, const char *text)
+static bool is_plain(unsigned char c)
 {
-    const unsigned char *s = (const unsigned char *)text;
+    return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+}
+
+int stk_buf_json_text(stk_buf *buf, const char *text, size_t len)
+{
+    const char *end = text + len;
     stk_buf_char(buf, '"');
-    while (*s != '\0') {
-        const unsigned char *run = s;
-        while (*s >= 0x20 && *s < 0x80 && *s != '"' && *s != '\\') {
-            s++;
+    while (text < end) {
+        const char *run = text;
+        while (text < end && is_plain((unsigned char)*text)) {
+            text++;
         }
-        stk_buf_add(buf, run, (size_t)(s - run));
-        if (*s == '\0') {
+        stk_buf_add(buf, run, (size_t)(text - run));
+        if (text == end) {
             break;
         }
-        size_t n = stk_buf_utf8_len((const char *)s, 4); /* a NUL ends it */
+        size_t n = stk_buf_utf8_len(text, (size_t)(end - text));
+        char c = *text;
+        /* Pairs of a byte and its escape letter; the letters themselves never get here. */
+        const char *at = c == '\0' ? NULL : strchr("\"\"\\\\\bb\ff\nn\rr\tt", c);
         if (n == 0) {
             stk_buf_text(buf, "\xEF\xBF\xBD");
-            s++;
         } else if (n > 1) {
-            stk_buf_add(buf, s, n);
-            s += n;
-        } else if (*s == '"' || *s == '\\') {
-            stk_buf_char(buf, '\\');
-            stk_buf_char(buf, (char)*s++);
-        } else if (*s == '\n') {
-            stk_buf_text(buf, "\\n");
-            s++;
-        } else if (*s == '\t') {
-            stk_buf_text(buf, "\\t");
-            s++;
+            stk_buf_add(buf, text, n);
+        } else if (at != NULL) {
+            stk_buf_add(buf, (char[]){'\\', at[1]}, 2);
         } else {
-            stk_buf_printf(buf, "\\u%04x", *s++);
+            stk_buf_printf(buf, "\\u%04x", (unsigned)(unsigned char)c);
         }
+        text += n == 0 ? 1 : n;
     }
     return stk_buf_char(buf, '"');
+}
+
+int stk_buf_json(stk_buf *buf, const char *text)
+{
+    return stk_buf_json_text(buf, text, strlen(text));
 }
 
 int stk_buf_html(stk_buf *buf, const char *text)

@@ -27,9 +27,9 @@ int stk_buf_add(stk_buf *buf, const void *data,
 int stk_buf_text(stk_buf *buf, const char *text);
 int stk_buf_char(stk_buf *buf, char c);
 int stk_buf_printf(stk_buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int stk_buf_json(
-    stk_buf *buf,
-    const char *text); /* a quoted JSON string; bytes that aren't UTF-8 become U+FFFD */
+/* A quoted JSON string; bytes that aren't UTF-8 become U+FFFD. */
+int stk_buf_json_text(stk_buf *buf, const char *text, size_t len);
+int stk_buf_json(stk_buf *buf, const char *text); /* the same of a C string */
 /* Length of the UTF-8 sequence at `s`, which has `n` readable bytes; 0: no valid sequence starts
  * here. */
 size_t stk_buf_utf8_len(const char *s, size_t n);

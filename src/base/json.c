@@ -227,31 +227,6 @@ bool stk_json_remove(stk_arena *arena, stk_json *map, const char *key)
 
 /* --- writing --- */
 
-static void dump_text(const char *text, size_t len, stk_buf *buf)
-{
-    const char *end = text + len;
-    stk_buf_char(buf, '"');
-    while (text < end) {
-        const char *run = text;
-        while (text < end && (unsigned char)*text >= 0x20 && *text != '"' && *text != '\\') {
-            text++;
-        }
-        stk_buf_add(buf, run, (size_t)(text - run));
-        if (text == end) {
-            break;
-        }
-        char c = *text++;
-        const char *at = strchr("\"\"\\\\\bb\ff\nn\rr\tt", c);
-        if (c != '\0' && at != NULL) {
-            /* Pairs of a byte and its escape letter; the letters themselves never get here. */
-            stk_buf_add(buf, (char[]){'\\', at[1]}, 2);
-        } else {
-            stk_buf_printf(buf, "\\u%04x", (unsigned)(unsigned char)c);
-        }
-    }
-    stk_buf_char(buf, '"');
-}
-
 /* Starts the next item's line; does nothing if `indent` is below 0. */
 static void new_line(stk_buf *buf, int indent)
 {
@@ -280,7 +255,7 @@ static void dump(const stk_json *node, stk_buf *buf, int indent)
         stk_buf_add(buf, node->text, node->n);
         break;
     case STK_JSON_TEXT:
-        dump_text(node->text, node->n, buf);
+        (void)stk_buf_json_text(buf, node->text, node->n);
         break;
     case STK_JSON_LIST:
     case STK_JSON_MAP:
@@ -305,7 +280,8 @@ static void dump_items(const stk_json *node, stk_buf *buf, int indent)
             dump(&node->items[i], buf, indent);
             continue;
         }
-        dump_text(stk_json_key(node, i)->text, stk_json_key(node, i)->n, buf);
+        const stk_json *key = stk_json_key(node, i);
+        (void)stk_buf_json_text(buf, key->text, key->n);
         stk_buf_text(buf, indent < 0 ? ":" : ": ");
         dump(stk_json_value(node, i), buf, indent);
     }

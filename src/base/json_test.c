@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/testing.h"
+#include "base/text.h"
 
 static const stk_json_limits roomy = {1u << 20, 100000, STK_LIMIT_DEPTH};
 
@@ -240,6 +241,28 @@ static void test_making(void **state)
     assert_true(stk_json_is_true(stk_json_get(&map, "a")));
 }
 
+/* Text that a program put into a tree, cut in the middle of a character or never UTF-8. */
+static void test_writing_what_is_no_utf8(void **state)
+{
+    static const char *const texts[][2] = {{"l\xC3\xA9", "\"l\xC3\xA9\""},
+                                           {"l\xC3", "\"l\xEF\xBF\xBD\""},
+                                           {"a\xE2\x80", "\"a\xEF\xBF\xBD\xEF\xBF\xBD\""},
+                                           {"\xFFz\n", "\"\xEF\xBF\xBDz\\n\""}};
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        stk_json node = stk_json_of_text(texts[i][0]);
+        assert_string_equal(stk_json_dump_in(&node, arena), texts[i][1]);
+        STK_BUF_AUTO plain = STK_BUF_INIT(64);
+        assert_int_equal(stk_buf_json(&plain, texts[i][0]), 0);
+        assert_string_equal(plain.data, texts[i][1]);
+    }
+    assert_int_equal(stk_text_cut("l\xC3\xA9", 2), 1);
+    assert_int_equal(stk_text_cut("l\xC3\xA9", 3), 3);
+    assert_int_equal(stk_text_cut("l\xC3\xA9z", 3), 3);
+    assert_int_equal(stk_text_cut("lz", 9), 2);
+}
+
 static void test_writing(void **state)
 {
     (void)state;
@@ -356,6 +379,6 @@ int main(void)
         cmocka_unit_test(test_raw_nul),   cmocka_unit_test(test_limits),
         cmocka_unit_test(test_many_keys), cmocka_unit_test(test_asking),
         cmocka_unit_test(test_reals),     cmocka_unit_test(test_as_list),
-        cmocka_unit_test(test_percent)};
+        cmocka_unit_test(test_percent),   cmocka_unit_test(test_writing_what_is_no_utf8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,19 @@ static inline void stk_text_tame(char *text)
     }
 }
 
+/* How many bytes of `text` fit into `n` bytes without a character (UTF-8) cut in two. */
+static inline int stk_text_cut(const char *text, size_t n)
+{
+    size_t len = strnlen(text, n + 1);
+    if (len <= n) {
+        return (int)len;
+    }
+    while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) {
+        n--;
+    }
+    return (int)n;
+}
+
 /* The line after this one, or NULL if this is the last. */
 static inline const char *stk_text_next_line(const char *line)
 {

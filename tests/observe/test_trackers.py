@@ -206,8 +206,8 @@ def test_tensorboard(cli: Cli) -> None:
     assert kept["lr"].number_value == 0.25 and kept["words"].string_value == "a b"
 
 
-def screen_of(command: list[str], folder: Path, want: str) -> str:
-    """What a program shows on a terminal, once that has `want`."""
+def see_on_screen(command: list[str], folder: Path, wanted: list[str]) -> None:
+    """Waits until a program has shown all of this on a terminal."""
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(folder)
@@ -228,8 +228,7 @@ def screen_of(command: list[str], folder: Path, want: str) -> str:
                         os.write(fd, answer)
             return re.sub(r"\x1b\[[0-9;?>]*[ -/]*[@-~]", "", shown.decode("utf-8", "replace"))
 
-        wait_for(lambda: want in text(), 60, lambda: f"{want} in {text()}")
-        return text()
+        wait_for(lambda: all(re.search(one, text()) for one in wanted), why=text)
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -244,8 +243,8 @@ def test_wandb_offline(cli: Cli) -> None:
     assert done.code == 0 and "lacks" not in done.err
     (folder,) = (cli.folder / "wandb").glob("offline-run-*")
     program = str(Path(sys.executable).parent / "wandb")
-    shown = screen_of([program, "leet", "run", str(folder)], cli.folder, "train/loss")
-    assert "first" in shown and "sweep" in shown and re.search(r"lr\s+0\.25", shown)
+    wanted = ["train/loss", "first", "sweep", r"lr\s+0\.25"]
+    see_on_screen([program, "leet", "run", str(folder)], cli.folder, wanted)
     would = subprocess.run(
         [program, "sync", "--dry-run", str(folder)],
         env={**os.environ, "WANDB_API_KEY": "k" * 40},

@@ -369,6 +369,15 @@ class Host:
                     found[int(entry.name)] = text
         return found
 
+    def stopped(self) -> list[int]:
+        """Those of its processes that SIGSTOP holds."""
+        held = []
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                held += [pid] * (state == "T")
+        return held
+
     def close(self) -> None:
         self.halt()
         release(self.holder)

@@ -105,7 +105,8 @@ static void ended_words(const launch_rank *r, char *buf, size_t size)
     status_words(r, buf, size);
     if (stk_launch_traceback(r->tail, &len, &last, &n_last) != NULL && n_last > 0) {
         size_t n = strlen(buf);
-        (void)snprintf(buf + n, size - n, " (%.*s)", (int)MIN(n_last, WORDS), last);
+        (void)snprintf(buf + n, size - n, " (%.*s)",
+                       n_last < WORDS ? (int)n_last : stk_text_cut(last, WORDS), last);
     } else if (r->error[0] != '\0') {
         size_t n = strlen(buf);
         (void)snprintf(buf + n, size - n, " (%s)", r->error);
@@ -212,9 +213,9 @@ static void failure_words(const stk_gang *g, uint32_t rank, char *buf, size_t si
         message = colon + 2;
     }
     if (type == NULL) {
-        (void)snprintf(buf, size, "%.*s", WORDS, message);
+        (void)snprintf(buf, size, "%.*s", stk_text_cut(message, WORDS), message);
     } else {
-        (void)snprintf(buf, size, "%.80s: %.*s", type, WORDS, message);
+        (void)snprintf(buf, size, "%.80s: %.*s", type, stk_text_cut(message, WORDS), message);
     }
 }
 
