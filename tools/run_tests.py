@@ -124,8 +124,16 @@ def count_program(name: str, status: int, output: str) -> Result:
         failed = 1
     result = Result(passed, failed, int(own[3] or 0) if own else 0)
     if failed:
-        result.shown.append(f"--- {name}: exit status {status}\n{output[-6000:]}")
+        result.shown.append(f"--- {name}: exit status {status}\n{told(output)}")
     return result
+
+
+def told(output: str) -> str:
+    """What cmocka says of each test that failed, and the end: a sanitizer's report may be long."""
+    lines = output.splitlines()
+    bad = [i for i, line in enumerate(lines) if line.startswith(("[  FAILED  ] ", "[  ERROR   ] "))]
+    words = [line for i in bad for line in lines[max(i - 3, 0) : i + 3]]
+    return "\n".join([*words[:60], "…", output[-6000:]]) if len(output) > 6000 else output
 
 
 def programs(

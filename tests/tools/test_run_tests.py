@@ -18,6 +18,12 @@ CMOCKA_GOOD = (
 CMOCKA_BAD = "[==========] 3 test(s) run.\n[  PASSED  ] 2 test(s).\n[  FAILED  ] tests: 1 test(s), listed below:\n"
 
 
+def test_a_failed_program_says_why_above_a_long_report() -> None:
+    output = "0x1 != 0x2\nx_test.c:7: error: Failure!\n[  FAILED  ] test_a\n" + "leak\n" * 3000
+    (shown,) = run_tests.count_program("x", 1, output).shown
+    assert "x_test.c:7" in shown and len(shown) < 7000
+
+
 @pytest.mark.parametrize(
     ("status", "output", "passed", "failed"),
     [

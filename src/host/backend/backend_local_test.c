@@ -339,8 +339,8 @@ __attribute__((no_sanitize("thread"))) static _Noreturn void eat(size_t mb)
         for (size_t page = 0; page < 1 << 20; page += 4096) {
             p[page] = 1;
         }
-        if (i > 64) {
-            usleep(2000);
+        if (i > 64) { /* a watchdog on a busy machine gets its turn before all is eaten */
+            usleep(10000);
         }
     }
     printf("ate %zu MB\n", mb);
