@@ -700,8 +700,10 @@ int64_t stk_proc_session_pss(pid_t sid)
     int64_t sum = -1;
     if (stk_proc_members_find(sid, &members) == 0) {
         for (uint32_t i = 0; i < members.n; i++) {
+            process p;
             int64_t one = pss_of(members.pids[i]);
-            if (one >= 0) {
+            bool read = one >= 0 && read_process(members.pids[i], &p);
+            if (read && !stk_process_is_in(p.pid, p.parent)) {
                 sum = MAX(sum, 0) + one;
             }
         }

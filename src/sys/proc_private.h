@@ -20,6 +20,10 @@ bool stk_proc_parse(const char *text, pid_t pid, stk_process *ret);
  * (sys/proc_open.c). */
 bool stk_process_has_file(pid_t pid, const stk_proc_ours *ours);
 
+/* True if a process uses its parent's memory, as a child of vfork does until it execs: what both
+ * have counts once. False where the kernel doesn't tell. */
+bool stk_process_is_in(pid_t pid, pid_t parent);
+
 static inline bool stk_process_is_dead(const stk_process *p)
 {
     return p->state == 'Z' || p->state == 'X' || p->state == 'x';

@@ -288,6 +288,36 @@ static void test_sessions(void **state)
     close(pipes[1]);
 }
 
+/* A child of vfork that hasn't called exec yet, as each subprocess of Python is for a moment. */
+static void test_memory_of_vfork_counts_once(void **state)
+{
+    (void)state;
+    enum { BYTES = 200 << 20 };
+    pid_t sid = fork();
+    if (sid == 0) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+        (void)setsid();
+        (void)mmap(NULL, BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        if (vfork() == 0) {
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+            (void)pause();
+        }
+        _exit(0);
+    }
+    stk_proc_usage u = {0};
+    for (int i = 0; i < 12000 && u.n < 2; i++) {
+        usleep(10000);
+        assert_int_equal(stk_proc_sessions(&sid, 1, &u), 0);
+    }
+    assert_int_equal(u.n, 2);
+    int64_t pss = stk_proc_session_pss(sid);
+    assert_true(u.rss_bytes >= BYTES && u.rss_bytes < 2LL * BYTES);
+    assert_true(pss >= BYTES && pss < 2LL * BYTES);
+    assert_int_equal(stk_proc_kill_session(sid, NULL, 5000), 0);
+    status_of(sid);
+}
+
 static void test_writers(void **state)
 {
     (void)state;
@@ -514,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_host),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_memory_of_vfork_counts_once),
         cmocka_unit_test(test_writers),
         cmocka_unit_test(test_a_file_of_the_same_number),
         cmocka_unit_test(test_cgroup_none),

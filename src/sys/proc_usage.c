@@ -1,9 +1,11 @@
 /* Usage of known processes, measured again and again: their files in /proc stay open in between. */
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -15,7 +17,8 @@ enum { MAX_KEPT = 64 };
 /* The descriptor of a dead process returns ESRCH for ever, even if its pid is reused. */
 typedef struct stk_proc_files {
     pid_t pid;
-    int stat, io; /* -1: not open; io -2: can't be opened */
+    int stat, io;      /* -1: not open; io -2: can't be opened */
+    int64_t rss_pages; /* when last read */
 } files;
 
 static void close_files(files *f)
@@ -69,7 +72,7 @@ static files *files_of(stk_proc_members *m, uint32_t i)
     if (stk_array_reserve(&m->files, &m->cap_files, m->n_files + 1, sizeof *m->files) < 0) {
         return NULL;
     }
-    m->files[m->n_files] = (files){pid, -1, -1};
+    m->files[m->n_files] = (files){pid, -1, -1, 0};
     return &m->files[m->n_files++];
 }
 
@@ -99,7 +102,7 @@ static ssize_t read_stat(int fd, char *text, size_t size)
 static bool read_usage(files *kept, pid_t pid, stk_process *ret)
 {
     char text[1024];
-    files once = {pid, -1, -1};
+    files once = {pid, -1, -1, 0};
     files *f = kept != NULL ? kept : &once;
     ssize_t n = read_stat(f->stat, text, sizeof text);
     if (n <= 0) { /* not open yet, or the pid now belongs to another process */
@@ -144,6 +147,24 @@ static void add_io(files *f, stk_proc_usage *usage)
     }
 }
 
+bool stk_process_is_in(pid_t pid, pid_t parent)
+{
+    return syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0;
+}
+
+/* True if this process only looks like one with memory of its own: it has as much as its parent,
+ * which is a member, too. */
+static bool counts_elsewhere(const stk_proc_members *m, const stk_process *p)
+{
+    for (uint32_t i = 0; i < m->n_files; i++) {
+        const files *f = &m->files[i];
+        if (f->pid == p->parent && f->rss_pages == p->rss_pages) {
+            return stk_process_is_in(p->pid, p->parent);
+        }
+    }
+    return false;
+}
+
 void stk_proc_members_usage(stk_proc_members *members, bool with_io, stk_proc_usage *ret_usage)
 {
     static long tick_us;
@@ -158,8 +179,11 @@ void stk_proc_members_usage(stk_proc_members *members, bool with_io, stk_proc_us
         files *f = files_of(members, i);
         if (read_usage(f, members->pids[i], &p)) {
             ret_usage->cpu_us += p.cpu_ticks * tick_us;
-            ret_usage->rss_bytes += p.rss_pages * page;
+            ret_usage->rss_bytes += counts_elsewhere(members, &p) ? 0 : p.rss_pages * page;
             ret_usage->n += !stk_process_is_dead(&p);
+            if (f != NULL) {
+                f->rss_pages = p.rss_pages;
+            }
             if (with_io && f != NULL) {
                 add_io(f, ret_usage);
             }
