@@ -88,6 +88,10 @@ static void test_a_set_takes_each_line_once(void **state)
             assert_int_equal(stk_line_set_take(&set, line, strlen(line)), turn < 3 && i < 100);
         }
     }
+    static const char live[] = "[node 1] [3] loss 0.1", last[] = "[3] loss 0.1";
+    stk_line_set_add(&set, live, strlen(live)); /* a gang's, as it comes from another machine */
+    assert_true(stk_line_set_take(&set, last, strlen(last)));
+    assert_false(stk_line_set_take(&set, last, strlen(last)));
     stk_line_set_free(&set);
 }
 
