@@ -283,8 +283,8 @@ def test_batch(place: Place) -> None:
 
 # --- where it doesn't run ---
 
-# Its image, its Python and requests for devices, which test_requests.py crosses.
-ANYWHERE = {"image", "executable", "gpu_vendor", "gpu_type", "tpu"}
+# Its image and requests for devices, which test_requests.py crosses.
+ANYWHERE = {"image", "gpu_vendor", "gpu_type", "tpu"}
 
 
 def notes_of(place: Place, *words: str) -> str:
@@ -297,8 +297,8 @@ def notes_of(place: Place, *words: str) -> str:
     ("cluster", "where"),
     [
         (cluster, where)
-        for cluster in ("kubernetes", "batch", "docker")
-        for where in ("local", "docker", "kubernetes", "batch")
+        for cluster in ("kubernetes", "batch", "slurm", "ssh", "docker")
+        for where in ("local", "docker", "kubernetes", "batch", "slurm", "ssh")
         # options of docker lead into a container
         if where != cluster and (cluster, where) != ("docker", "local")
     ],
