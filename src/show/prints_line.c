@@ -97,8 +97,10 @@ int64_t stk_line_rank(const char **text, size_t *len)
 
 /* --- lines printed already --- */
 
+/* The line of a gang's node is marked with it only while it comes from another machine. */
 static uint64_t hash_line(const char *text, size_t len)
 {
+    (void)number_in_brackets("[node ", &text, &len);
     uint64_t h = 14695981039346656037u; /* FNV-1a */
     for (size_t i = 0; i < len; i++) {
         h = (h ^ (unsigned char)text[i]) * 1099511628211u;

@@ -91,6 +91,18 @@ static void test_a_set_takes_each_line_once(void **state)
     stk_line_set_free(&set);
 }
 
+/* The line of a gang's node is marked while it comes from another machine. */
+static void test_a_nodes_mark_makes_no_other_line(void **state)
+{
+    static const char live[] = "[node 1] [3] loss 0.1", last[] = "[3] loss 0.1";
+    stk_line_set set = {0};
+    (void)state;
+    stk_line_set_add(&set, live, strlen(live));
+    assert_true(stk_line_set_take(&set, last, strlen(last)));
+    assert_false(stk_line_set_take(&set, last, strlen(last)));
+    stk_line_set_free(&set);
+}
+
 /* A full pipe holds up the thread, not the caller; texts arrive in the order of the calls. */
 static void test_a_writer_never_blocks(void **state)
 {
@@ -161,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_escapes),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_a_set_takes_each_line_once),
+        cmocka_unit_test(test_a_nodes_mark_makes_no_other_line),
         cmocka_unit_test(test_a_writer_never_blocks),
         cmocka_unit_test(test_a_signal_ends_the_waiting),
     };

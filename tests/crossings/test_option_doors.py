@@ -281,10 +281,80 @@ def test_batch(place: Place) -> None:
     assert not wrong, f"{len(wrong)} cells: " + "\n".join(wrong[:25])
 
 
+# --- Slurm ---
+
+FLOW_OF_ONE = """
+from stoker.flow import FlowSpec, step
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+if __name__ == "__main__":
+    F()
+"""
+
+
+def slurm_doors(place: Place, asked: Object) -> dict[str, tuple[str, ...]]:
+    """The words of `plan` of each door; what they say of the options is the same."""
+    plain, said = (
+        place.document({"s": {"run": "true"}}),
+        "slurm:" + ",".join(f"{name}={json.dumps(value)}" for name, value in asked.items()),
+    )
+    on = {"slurm": asked, "stack": "slurm"}
+    of_stack = {"cluster": {**STACKS["slurm"], "options": asked}}
+    place.stacks({**STACKS, **of_stack})
+    for name, step, pipeline in (("step", asked, {}), ("pipeline", 0, asked), ("bare", 0, {})):
+        settings = {"step": f"{{'step_operator.slurm': {step!r}}}" if step else "{}"}
+        (place.folder / f"of_{name}.py").write_text(PYTHON.format(
+            asked=[0], pipeline={"orchestrator.slurm": pipeline} if pipeline else {}, **settings
+        ))  # fmt: skip
+    (place.folder / "flow.py").write_text(FLOW_OF_ONE)
+    python = ("--python", sys.executable)
+    return {
+        "step": (place.document({"s": {"run": "true", "backend": on}}),),
+        "pipeline": (place.document({"s": {"run": "true"}}, backend=on),),
+        "stack": ("--with", "cluster", plain),
+        "--with before": ("--with", said, plain),
+        "--with after": (plain, "--with", said),
+        "Python, step": ("--with", "slurm", *python, "of_step.py"),
+        "Python, pipeline": (*python, "of_pipeline.py", "--with", "slurm"),
+        "Python, --with before": (*python, "--with", said, "of_bare.py"),
+        "Python, --with after": (*python, "of_bare.py", "--with", said),
+        "flow, --with before": (*python, "--with", said, "flow.py"),
+        "flow, its own --with": (*python, "flow.py", "run", "--with", said),
+    }
+
+
+@pytest.mark.parametrize("pilot", [0, 8])
+def test_slurm(place: Place, pilot: int) -> None:
+    """Every option in the script, the same through each door."""
+    refused = {name for name, one in OPTIONS["slurm"].items() if one.refused}
+    alone = {"pilot", "pilots", "pilot_idle", "pilot_gpus", "array_min", "container", "image", "licenses", "gres"}  # fmt: skip
+    asked = {n: one.value for n, one in OPTIONS["slurm"].items() if n not in alone | refused}
+    asked |= {"pilot": pilot, "pilot_idle": 3} if pilot else {"licenses": "l:1", "gres": "shm:1"}
+    wrong, due = [], None
+    for door, words in slurm_doors(place, asked).items():
+        made = manifests(place, *words)
+        script = made[next(name for name in ("s", "s0", "start") if name in made)][0]
+        own = re.compile(r"(job-name|comment|output|chdir)=")
+        told = {line for line in script.splitlines() if line.startswith("#SBATCH") and not own.search(line)}  # fmt: skip
+        told |= {line for line in script.splitlines() if "STOKER_PILOT_" in line}
+        due = due or told
+        if told != due:
+            wrong.append(silent(f"Slurm, all options, {door}", due - told, told - due))
+        cells["honoured"] += len(asked)
+    for name in ("partition", "account", "qos", "constraint", "reservation"):
+        assert f'#SBATCH --{name}="{asked[name]}"' in (due or ()), due
+    assert not wrong, f"{len(wrong)} cells: " + "\n".join(wrong[:25])
+
+
 # --- where it doesn't run ---
 
-# Its image, its Python and requests for devices, which test_requests.py crosses.
-ANYWHERE = {"image", "executable", "gpu_vendor", "gpu_type", "tpu"}
+# Its image and requests for devices, which test_requests.py crosses.
+ANYWHERE = {"image", "gpu_vendor", "gpu_type", "tpu"}
 
 
 def notes_of(place: Place, *words: str) -> str:
@@ -297,8 +367,8 @@ def notes_of(place: Place, *words: str) -> str:
     ("cluster", "where"),
     [
         (cluster, where)
-        for cluster in ("kubernetes", "batch", "docker")
-        for where in ("local", "docker", "kubernetes", "batch")
+        for cluster in ("kubernetes", "batch", "slurm", "ssh", "docker")
+        for where in ("local", "docker", "kubernetes", "batch", "slurm", "ssh")
         # options of docker lead into a container
         if where != cluster and (cluster, where) != ("docker", "local")
     ],

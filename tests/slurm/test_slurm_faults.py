@@ -133,6 +133,30 @@ def test_controller_refuses(project: Project, tmp_path: Path) -> None:
     assert engine.returncode == 0, out + err
 
 
+def test_controller_goes_away_in_between(project: Project, tmp_path: Path) -> None:
+    """squeue doesn't list the job any more, and then nobody answers: that is no word on the job."""
+    (programs := tmp_path / "programs").mkdir()
+    away, go, ran = tmp_path / "away", tmp_path / "go", tmp_path / "ran"
+    unable = "scontrol: error: Unable to contact slurm controller (connect failure)"
+    for name, word in (("squeue", "exit 0"), ("scontrol", f"echo '{unable}' >&2; exit 1")):
+        (programs / name).write_text(
+            f'#!/bin/sh\n[ ! -e {away} ] || {{ {word}; }}\nPATH={SYSTEM} exec {name} "$@"\n'
+        )
+        (programs / name).chmod(0o755)
+    project.env["PATH"] = f"{programs}:{project.env['PATH']}"
+    run = f"echo >> {ran}; until [ -e {go} ]; do sleep 0.1; done; exit 3"
+    engine = project.begin("run", project.document({"a": {"run": run}}), "--with", "lab")
+    wait_for(ran.exists, why=project.cluster.jobs)
+    away.touch()
+    wait_for(lambda: "Slurm's controller is away" in project("show", "latest").stdout)
+    away.unlink()
+    go.touch()
+    engine.communicate(timeout=200)
+    step = project.show()["steps"]["a"]
+    assert (step["attempts"], step["error"]["class"]) == (1, "exit"), step
+    assert ran.read_text() == "\n"
+
+
 def test_controller_away_at_first(project: Project) -> None:
     """A run that begins while the controller is away waits for it, and says so."""
     project.cluster.stop("slurmctld")

@@ -203,6 +203,30 @@ def test_controller_restarted(project: Project, tmp_path: Path) -> None:
     finish(engine)
 
 
+def test_chain_while_controller_is_away(project: Project, tmp_path: Path) -> None:
+    """Each task is given as soon as the one before has ended, although queries get no answer, and a pilot that has
+    nothing to do for longer than pilot_idle stays, because there would be no other one."""
+    go, ran = tmp_path / "go", tmp_path / "ran"
+    head = f"echo 0 >> {ran}; until [ -e {go} ]; do sleep 0.1; done"
+    steps = {"s0": {"run": head, **flies()}}
+    for i in range(1, 12):
+        steps[f"s{i}"] = {"run": f"echo {i} >> {ran}", "after": [f"s{i - 1}"], **flies()}
+    steps["s6"] = {"run": f"echo 6 >> {ran}; sleep 4", "after": ["s5"], "backend": "local"}
+    engine = project.begin("run", project.document(steps), "--with", "lab")
+    wait_for(ran.exists, why=project.cluster.jobs)
+    project.cluster.stop("slurmctld")
+    wait_for(lambda: "away" in project("show", "latest").stdout, why=project.logs)
+    go.touch()
+    wait_for(lambda: len(lines(ran)) == 12, why=lambda: f"{lines(ran)}")
+    out, err = engine.communicate(timeout=250)
+    assert engine.returncode == 0, out + err
+    project.cluster.start_controller()
+    assert lines(ran) == [str(i) for i in range(12)] and len(pilots(project)) == 1
+    orders = next(project.share.glob("runs/*/pilots/*/orders")).read_text()
+    assert '{"stay_ms":60000}' in orders and '{"end":true}' in orders
+    all_ended(project)
+
+
 def test_metrics_come_while_it_runs(project: Project, tmp_path: Path) -> None:
     """Of each task of a pilot, and each value once."""
     go = tmp_path / "go"

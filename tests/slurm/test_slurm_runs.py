@@ -174,10 +174,11 @@ def test_secrets(project: Project) -> None:
 
 def test_two_nodes(project: Project) -> None:
     """A gang gets all of its nodes or none, and its ranks find each other."""
-    run = "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT on $SLURMD_NODENAME"
+    run = "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT on $SLURMD_NODENAME; sleep 1"
     done = project.run({"g": {"run": run, "gang": {"ranks": 1, "nodes": 2}}})
     logs = project.logs()
     assert done.returncode == 0, done.stderr + logs
+    assert done.stdout.count(" of 2 at ") == 2, done.stdout  # each once, live or at the end
     assert "rank 0 of 2" in logs and "rank 1 of 2" in logs, logs
     at = {line.split(" at ")[1].split(" on ")[0] for line in logs.splitlines() if " at " in line}
     assert len(at) == 1 and not at.pop().startswith(":")

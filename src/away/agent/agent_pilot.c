@@ -169,6 +169,9 @@ static int take_order(void *arg, const stk_json *order, int64_t end, stk_err *er
                    why < 0 ? STK_FAIL_CANCELLED : (stk_failure)why);
     }
     p->is_ending = p->is_ending || stk_json_get(order, "end") != NULL;
+    if (stk_json_get(order, "stay_ms") != NULL) {
+        p->stays_ms = mono_ms() + stk_json_get_whole(order, "stay_ms", 0);
+    }
     return 0;
 }
 
@@ -406,8 +409,8 @@ static void sweep(pilot *p)
 static bool is_pilot_over(const pilot *p)
 {
     int64_t idle = env_number("STOKER_PILOT_IDLE_MS", IDLE_MS);
-    return p->n_pieces == 0 &&
-           (p->is_ending || stk_agent_was_told(p->a) || mono_ms() >= p->idle_since_ms + idle);
+    return p->n_pieces == 0 && (p->is_ending || stk_agent_was_told(p->a) ||
+                                mono_ms() >= MAX(p->idle_since_ms + idle, p->stays_ms));
 }
 
 static void take_turn(pilot *p)

@@ -54,6 +54,7 @@ typedef struct pilot {
     uint32_t n_pieces, n_ahead, next_id;                    /* ahead: set up, or ready */
     int64_t cpu_milli, memory_bytes, used_cpu, used_memory; /* memory 0: no limit is known */
     int64_t orders_at, idle_since_ms, next_look_ms, next_log_ms, reap_ms;
+    int64_t stays_ms; /* it doesn't end for want of work before */
     bool is_ending;
     stk_buf news;
 

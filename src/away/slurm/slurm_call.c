@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,6 +102,15 @@ typedef struct ear {
     stk_buf said;
 } ear;
 
+struct stk_slurm_command {
+    char name[16];
+    pid_t pid;
+    ear ears[2];
+    int64_t until_ms;
+    bool is_over, is_late;
+    int status;
+};
+
 /* False: the other end is closed. */
 static bool listen_to(ear *e)
 {
@@ -115,38 +125,6 @@ static bool listen_to(ear *e)
     }
     stk_file_close(&e->fd);
     return false;
-}
-
-/* Returns false if it ran too long, and was ended. */
-static bool await(pid_t pid, ear ears[2], const stk_slurm_meanwhile *also, int *ret_status)
-{
-    int64_t until = stk_clock_mono_ms(&stk_clock_real) + CALL_MS;
-    bool has_ended = false;
-    while (!has_ended && stk_clock_mono_ms(&stk_clock_real) < until) {
-        struct pollfd fds[2] = {{.fd = ears[0].fd, .events = POLLIN},
-                                {.fd = ears[1].fd, .events = POLLIN}};
-        (void)poll(fds, 2, TICK_MS);
-        for (int i = 0; i < 2; i++) {
-            (void)(fds[i].revents != 0 && listen_to(&ears[i]));
-        }
-        if (also != NULL) {
-            also->fn(also->arg);
-        }
-        bool is_silent = ears[0].fd < 0 && ears[1].fd < 0;
-        has_ended = waitpid(pid, ret_status, is_silent ? 0 : WNOHANG) == pid;
-    }
-    if (!has_ended) {
-        (void)kill(pid, SIGKILL);
-        (void)waitpid(pid, ret_status, 0);
-        return false;
-    }
-    for (int i = 0; i < 2; i++) { /* what it wrote last */
-        size_t before = 0;
-        do {
-            before = ears[i].said.len;
-        } while (ears[i].fd >= 0 && listen_to(&ears[i]) && ears[i].said.len > before);
-    }
-    return true;
 }
 
 static int start(const stk_spawn *spawn, int input, ear ears[2], pid_t *ret_pid, stk_err *err)
@@ -223,45 +201,106 @@ static int judge(const char *name, bool was_in_time, int status, const ear *wron
     return STK_E_ENV;
 }
 
-int stk_slurm_call(const char *const *argv, const char *const *more, const char *input,
-                   stk_arena *arena, const char **ret_out, stk_err *err)
-{
-    return stk_slurm_call_while(argv, more, input, NULL, arena, ret_out, err);
-}
+/* --- commands --- */
 
-int stk_slurm_call_while(const char *const *argv, const char *const *more, const char *input,
-                         const stk_slurm_meanwhile *also, stk_arena *arena, const char **ret_out,
-                         stk_err *err)
+int stk_slurm_command_begin(const char *const *argv, const char *const *more, const char *input,
+                            stk_slurm_command **ret, stk_err *err)
 {
-    ear ears[2] = {{-1, STK_BUF_INIT(OUT_BYTES)}, {-1, STK_BUF_INIT(ERR_BYTES)}};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_FD_AUTO fd = -1;
-    pid_t pid = -1;
-    int status = 0;
     stk_spawn spawn = {
         .argv = argv, .env = environment(more, input != NULL, arena), .die_with_parent = false};
-    *ret_out = "";
-    STK_TRY(stk_err_if_null(spawn.env, err));
-    if (input != NULL) {
-        fd = open_input(input, err);
-        STK_TRY(fd < 0 ? err->code : 0);
+    stk_slurm_command *c = calloc(1, sizeof *c);
+    *ret = NULL;
+    if (c == NULL || spawn.env == NULL) {
+        free(c);
+        return stk_err_nomem(err);
     }
-    int rc = start(&spawn, fd, ears, &pid, err);
-    if (rc < 0) {
+    *c = (stk_slurm_command){.ears = {{-1, STK_BUF_INIT(OUT_BYTES)}, {-1, STK_BUF_INIT(ERR_BYTES)}},
+                             .until_ms = stk_clock_mono_ms(&stk_clock_real) + CALL_MS};
+    (void)snprintf(c->name, sizeof c->name, "%s", argv[0]);
+    int rc = 0;
+    if (input != NULL && (fd = open_input(input, err)) < 0) {
+        rc = err->code;
+    } else if (start(&spawn, fd, c->ears, &c->pid, err) < 0) {
         rc = stk_err_set(err, STK_E_NOT_FOUND,
                          "this machine has no '%s': Slurm's commands must be in the PATH", argv[0]);
-    } else {
-        bool was_in_time = await(pid, ears, also, &status);
-        rc = judge(argv[0], was_in_time, status, &ears[1], err);
     }
-    if (rc == 0 && ears[0].said.len > 0) {
-        *ret_out = stk_buf_keep(&ears[0].said, arena);
+    if (rc < 0) {
+        stk_file_close(&c->ears[0].fd);
+        stk_file_close(&c->ears[1].fd);
+        free(c);
+        return rc;
+    }
+    *ret = c;
+    return 0;
+}
+
+static void look_after(stk_slurm_command *c)
+{
+    if (waitpid(c->pid, &c->status, WNOHANG) == c->pid) {
+        c->is_over = true;
+    } else if (stk_clock_mono_ms(&stk_clock_real) >= c->until_ms) {
+        (void)kill(c->pid, SIGKILL);
+        (void)waitpid(c->pid, &c->status, 0);
+        c->is_over = c->is_late = true;
+    }
+    for (int i = 0; c->is_over && i < 2; i++) { /* what it wrote last */
+        size_t before = 0;
+        do {
+            before = c->ears[i].said.len;
+        } while (c->ears[i].fd >= 0 && listen_to(&c->ears[i]) && c->ears[i].said.len > before);
+    }
+}
+
+bool stk_slurm_command_await(stk_slurm_command *c, int wake_fd, int64_t until_ms)
+{
+    bool is_woken = false;
+    while (!c->is_over && !is_woken) {
+        int64_t left = until_ms - stk_clock_mono_ms(&stk_clock_real);
+        bool is_silent = c->ears[0].fd < 0 && c->ears[1].fd < 0; /* it is about to end */
+        struct pollfd fds[3] = {{.fd = c->ears[0].fd, .events = POLLIN},
+                                {.fd = c->ears[1].fd, .events = POLLIN},
+                                {.fd = wake_fd, .events = POLLIN}};
+        (void)poll(fds, 3, (int)MAX(MIN(left, is_silent ? 1 : TICK_MS), 0));
+        for (int i = 0; i < 2; i++) {
+            (void)(fds[i].revents != 0 && listen_to(&c->ears[i]));
+        }
+        look_after(c);
+        is_woken = fds[2].revents != 0 || left <= 0;
+    }
+    return c->is_over;
+}
+
+int stk_slurm_command_end(stk_slurm_command *c, stk_arena *arena, const char **ret_out,
+                          stk_err *err)
+{
+    if (!c->is_over) {
+        c->until_ms = 0;
+        look_after(c);
+    }
+    int rc = judge(c->name, !c->is_late, c->status, &c->ears[1], err);
+    *ret_out = "";
+    if (rc == 0 && c->ears[0].said.len > 0) {
+        *ret_out = stk_buf_keep(&c->ears[0].said, arena);
         rc = stk_err_if_null(*ret_out, err);
     }
     for (int i = 0; i < 2; i++) {
-        stk_file_close(&ears[i].fd);
-        stk_buf_done(&ears[i].said);
+        stk_file_close(&c->ears[i].fd);
+        stk_buf_done(&c->ears[i].said);
     }
+    free(c);
     return rc;
+}
+
+int stk_slurm_call(const char *const *argv, const char *const *more, const char *input,
+                   stk_arena *arena, const char **ret_out, stk_err *err)
+{
+    stk_slurm_command *c = NULL;
+    *ret_out = "";
+    STK_TRY(stk_slurm_command_begin(argv, more, input, &c, err));
+    (void)stk_slurm_command_await(c, -1, INT64_MAX);
+    return stk_slurm_command_end(c, arena, ret_out, err);
 }
 
 bool stk_slurm_may_pass(const stk_err *why)

@@ -1,7 +1,6 @@
 /* The driver: what the backend calls, and the turns. */
 #include "away/slurm/slurm_driver.h"
 
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +61,7 @@ void stk_slurm_live(slurm_driver *d, slurm_job *job, const char *id)
 {
     (void)snprintf(job->id, sizeof job->id, "%s", id);
     job->state = SLURM_LIVE;
+    job->must_look = false;
     job->since_ms = stk_slurm_now_ms();
     d->next_look_ms = MIN(d->next_look_ms, job->since_ms + d->poll_ms / 2);
 }
@@ -102,12 +102,16 @@ static slurm_job *find_job_of(slurm_driver *d, uint32_t id)
     return NULL;
 }
 
-static void free_job(slurm_job *job)
+static void free_job(slurm_driver *d, slurm_job *job)
 {
-    if (job != NULL) {
-        free(job->log_at);
-        free(job);
-    }
+    stk_slurm_without_job(d, job);
+    free(job->log_at);
+    free(job);
+}
+
+bool stk_slurm_is_fresh(const slurm_job *job)
+{
+    return job->state == SLURM_NEW && !job->must_look && job->doubt == DOUBT_NONE;
 }
 
 int stk_slurm_add_pilot_job(slurm_driver *d, slurm_pilot *p)
@@ -117,7 +121,7 @@ int stk_slurm_add_pilot_job(slurm_driver *d, slurm_pilot *p)
     STK_TRY(stk_err_if_null(job, NULL));
     job->log_at = calloc(1, sizeof *job->log_at);
     if (job->log_at == NULL) {
-        free_job(job);
+        free_job(d, job);
         return STK_E_NOMEM;
     }
     job->spec = &p->spec;
@@ -131,7 +135,7 @@ void stk_slurm_drop_pilot_job(slurm_driver *d, slurm_pilot *p)
 {
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         if (d->jobs[i] == p->job) {
-            free_job(p->job);
+            free_job(d, p->job);
             d->jobs[i] = d->jobs[--d->n_jobs];
             return;
         }
@@ -155,7 +159,7 @@ static int submit_job(stk_driver *self, const stk_remote_job *spec, stk_err *err
         rc = stk_slurm_pilot_form(d, job, err);
     }
     if (rc < 0) {
-        free_job(job);
+        free_job(d, job);
         return rc;
     }
     d->jobs[d->n_jobs++] = job;
@@ -170,7 +174,7 @@ static void stop(stk_driver *self, uint32_t id, int64_t grace_ms, stk_failure wh
     if (job == NULL || job->state == SLURM_DONE) {
         return;
     }
-    if (job->state == SLURM_NEW && !job->must_look) {
+    if (stk_slurm_is_fresh(job)) {
         stk_slurm_fail(d, job, why, "stopped before its submission");
         return;
     }
@@ -194,7 +198,7 @@ static void forget(stk_driver *self, uint32_t id)
             if (d->jobs[i]->pilot != NULL) {
                 stk_slurm_pilot_leaves(d->jobs[i]);
             }
-            free_job(d->jobs[i]);
+            free_job(d, d->jobs[i]);
             d->jobs[i] = d->jobs[--d->n_jobs];
             return;
         }
@@ -220,7 +224,7 @@ static int64_t follow_logs(slurm_driver *d)
     return next;
 }
 
-static bool has_in(const slurm_driver *d, slurm_state state)
+bool stk_slurm_has_in(const slurm_driver *d, slurm_state state)
 {
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         if (d->jobs[i]->state == state) {
@@ -230,43 +234,50 @@ static bool has_in(const slurm_driver *d, slurm_state state)
     return false;
 }
 
+/* Asks what is most urgent; returns when something will be due if nothing is. */
+static int64_t ask_next(slurm_driver *d)
+{
+    static int64_t (*const asks[])(slurm_driver *) = {stk_slurm_stop_due,   stk_slurm_find_jobs,
+                                                      stk_slurm_ask_doubts, stk_slurm_look,
+                                                      stk_slurm_ask_gpus,   stk_slurm_submit_some};
+    int64_t next = INT64_MAX;
+    if (stk_slurm_now_ms() < d->again_ms) {
+        return stk_slurm_has_in(d, SLURM_LIVE) || stk_slurm_has_in(d, SLURM_NEW) ? d->again_ms
+                                                                                 : next;
+    }
+    for (size_t i = 0; i < sizeof asks / sizeof *asks && !stk_slurm_is_asking(d); i++) {
+        next = MIN(next, asks[i](d));
+    }
+    return next;
+}
+
 static int take_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
 {
     slurm_driver *d = (slurm_driver *)self;
-    int64_t now = stk_slurm_now_ms(), due = now + timeout_ms;
+    int64_t due = stk_slurm_now_ms() + timeout_ms;
     (void)err;
-    if (now >= d->again_ms) {
-        due = MIN(due, stk_slurm_stop_due(d));
-        due = MIN(due, stk_slurm_submit_some(d));
-        if (has_in(d, SLURM_LIVE) && stk_slurm_now_ms() >= d->next_look_ms) {
-            stk_slurm_look(d);
-        }
+    due = MIN(due, stk_slurm_pilots_turn(d));
+    if (!stk_slurm_is_asking(d)) {
+        due = MIN(due, ask_next(d));
     }
-    due = MIN(due, stk_slurm_pilots_turn(d)); /* pilots need no controller */
     due = MIN(due, follow_logs(d));
-    if (has_in(d, SLURM_LIVE)) {
-        due = MIN(due, MAX(d->next_look_ms, d->again_ms));
-    }
-    if (has_in(d, SLURM_NEW) && d->again_ms > now) {
-        due = MIN(due, d->again_ms);
-    }
-    now = stk_slurm_now_ms();
-    struct pollfd fd = {.fd = wake_fd, .events = POLLIN};
-    (void)poll(&fd, 1, due > now ? (int)(due - now) : 0);
+    stk_slurm_await_answer(d, wake_fd, due);
     return 0;
 }
 
 static void close_driver(stk_driver *self)
 {
     slurm_driver *d = (slurm_driver *)self;
+    stk_slurm_ask_no_more(d);
     stk_slurm_pilots_close(d);
     for (uint32_t i = 0; i < d->n_jobs; i++) {
-        free_job(d->jobs[i]);
+        free_job(d, d->jobs[i]);
     }
     stk_map_done(&d->flown);
     free(d->jobs);
     stk_map_done(&d->children);
     stk_arena_free(d->lists_arena);
+    stk_arena_free(d->gpus_arena);
     stk_arena_free(d->arena);
     free(d);
 }

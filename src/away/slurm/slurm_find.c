@@ -12,13 +12,19 @@ static bool must_look(const slurm_job *job)
     return job->state == SLURM_NEW && job->must_look;
 }
 
-/* All of our jobs by name: what Slurm still knows, ended ones too. The youngest of a name wins. */
-static int find_by_name(slurm_driver *d, stk_arena *arena, stk_map *ids, stk_err *err)
+bool stk_slurm_must_look(const slurm_driver *d)
 {
-    static const char *const argv[] = {
-        "squeue", "--me", "--states=all", "--noheader", "-o", stk_slurm_look_format, NULL};
-    const char *out = NULL;
-    STK_TRY(stk_slurm_ask(d, argv, NULL, NULL, arena, &out, err));
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        if (must_look(d->jobs[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* All of our jobs by name: what Slurm still knows, ended ones too. The youngest of a name wins. */
+static int ids_by_name(const char *out, stk_arena *arena, stk_map *ids, stk_err *err)
+{
     char *text = stk_arena_dup(arena, out);
     STK_TRY(stk_err_if_null(text, err));
     for (char *line = strtok_r(text, "\n", &text); line != NULL;
@@ -87,8 +93,8 @@ static void found_or_not(slurm_driver *d, slurm_job *job, const stk_map *ids)
         stk_slurm_live(d, job, text);
     } else if (job->is_stopped) {
         stk_slurm_fail(d, job, job->why, "stopped before its submission");
-    } else if ((job->spec->attach || job->spec->reads) && !stk_slurm_ask_accounting(d, job)) {
-        stk_slurm_fail(d, job, STK_FAIL_LOST, "Slurm has no job %s", job->spec->name);
+    } else if (job->spec->attach || job->spec->reads) {
+        job->doubt = DOUBT_ACCOUNT;
     }
 }
 
@@ -127,39 +133,66 @@ static int find_pilots(slurm_driver *d, stk_err *err)
     return 0;
 }
 
-bool stk_slurm_find_jobs(slurm_driver *d)
+static void cant_tell(slurm_driver *d, slurm_job *const *jobs, uint32_t n, const stk_err *why)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (jobs[i] != NULL && must_look(jobs[i])) {
+            stk_slurm_fail(d, jobs[i], STK_FAIL_LOST, "can't tell whether it was submitted: %s",
+                           why->text);
+        }
+    }
+}
+
+static void take_names(slurm_driver *d, const char *out, const stk_err *why)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_MAP_AUTO ids = {0};
     stk_err err = {0};
-    bool any = false;
-    for (uint32_t i = 0; i < d->n_jobs; i++) {
-        any = any || must_look(d->jobs[i]);
+    const slurm_question *q = &d->asked;
+    if (why != NULL && stk_slurm_wait_out(d, why)) {
+        return;
     }
-    if (!any) {
-        return true;
+    if (why == NULL && ids_by_name(out, arena, &ids, &err) < 0) {
+        why = &err;
+    }
+    if (why != NULL) {
+        cant_tell(d, q->jobs, q->n_jobs, why);
+        return;
+    }
+    for (int of_attempts = 0; of_attempts < 2; of_attempts++) { /* they ask for their pilots' */
+        for (uint32_t i = 0; i < q->n_jobs; i++) {
+            slurm_job *job = q->jobs[i];
+            if (job != NULL && must_look(job) && (job->leads == NULL) == of_attempts) {
+                found_or_not(d, job, &ids);
+            }
+        }
+    }
+}
+
+int64_t stk_slurm_find_jobs(slurm_driver *d)
+{
+    static const char *const argv[] = {
+        "squeue", "--me", "--states=all", "--noheader", "-o", stk_slurm_look_format, NULL};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_err err = {0};
+    if (!stk_slurm_must_look(d)) {
+        return INT64_MAX;
     }
     int rc = read_lists(d, &err);
     if (rc == 0) {
         rc = find_pilots(d, &err);
     }
-    if (rc == 0) {
-        rc = find_by_name(d, arena, &ids, &err);
-    }
-    for (uint32_t i = 0; i < d->n_jobs && rc == 0; i++) { /* attempts ask for their pilots' */
-        if (d->jobs[i]->leads != NULL && must_look(d->jobs[i])) {
-            found_or_not(d, d->jobs[i], &ids);
+    slurm_job **jobs = stk_arena_array(arena, d->n_jobs, sizeof(slurm_job *));
+    uint32_t n = 0;
+    for (uint32_t i = 0; jobs != NULL && i < d->n_jobs; i++) {
+        if (must_look(d->jobs[i])) {
+            jobs[n++] = d->jobs[i];
         }
     }
-    bool waits = rc < 0 && stk_slurm_wait_out(d, &err);
-    for (uint32_t i = 0; i < d->n_jobs && !waits; i++) {
-        slurm_job *job = d->jobs[i];
-        if (must_look(job) && rc < 0) {
-            stk_slurm_fail(d, job, STK_FAIL_LOST, "can't tell whether it was submitted: %s",
-                           err.text);
-        } else if (must_look(job)) {
-            found_or_not(d, job, &ids);
-        }
+    if (rc < 0) {
+        cant_tell(d, jobs, n, &err);
+    } else {
+        stk_slurm_ask(d, argv, NULL, NULL, jobs, n, take_names);
     }
-    return rc == 0;
+    return INT64_MAX;
 }

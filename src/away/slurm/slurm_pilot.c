@@ -19,6 +19,7 @@ enum {
     MOST_GIVEN = 4096, /* … but no more than these */
     TRY_MS = 3000,     /* nothing is known of its attempts' times before */
     GROW_MS = 30000,   /* another pilot is worth its start if work for so long waits */
+    STAY_MS = 60000,   /* … for so long at a time, lest they stay for a dead engine */
     SPARE_MS = 5000    /* a pilot that waits is cancelled if nobody needed it for so long */
 };
 
@@ -148,7 +149,7 @@ static choice choose_pilot(const slurm_driver *d, const slurm_job *job)
 }
 
 /* Another pilot is worth its start where the work that waits takes the others for long. */
-static bool needs_pilot(const slurm_job *job, const choice *c, uint32_t n_waiting)
+static bool needs_pilot(const slurm_job *job, const choice *c, uint32_t n_waiting, bool is_silent)
 {
     if (c->n == 0) {
         return true;
@@ -156,12 +157,12 @@ static bool needs_pilot(const slurm_job *job, const choice *c, uint32_t n_waitin
     int64_t of_cpus = job->load.cpu_milli * 1000 / MAX(c->cpu_milli, 1);
     int64_t of_gpus = c->gpu_asked * 1000 / MAX(c->gpu_milli, 1);
     int64_t work_ms = n_waiting * c->mean_ms * MAX(of_cpus, of_gpus) / 1000;
-    return !c->any_starts && work_ms > GROW_MS && c->n < job->max_pilots;
+    return !is_silent && !c->any_starts && work_ms > GROW_MS && c->n < job->max_pilots;
 }
 
 bool stk_slurm_waits_for_pilot(const slurm_job *job)
 {
-    return job->state == SLURM_NEW && !job->must_look && job->pilot_form[0] != '\0';
+    return stk_slurm_is_fresh(job) && job->pilot_form[0] != '\0';
 }
 
 static void tell_wait(slurm_driver *d, slurm_job *job)
@@ -181,6 +182,7 @@ static int64_t give_all(slurm_driver *d, bool opens)
     uint32_t n_waiting = 0;
     int64_t next = INT64_MAX;
     const char *gathers = NULL; /* the kind of attempts for which a pilot is due then */
+    const bool is_silent = stk_slurm_is_silent(d, stk_slurm_now_ms());
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         n_waiting += stk_slurm_waits_for_pilot(d->jobs[i]);
     }
@@ -195,7 +197,7 @@ static int64_t give_all(slurm_driver *d, bool opens)
             n_waiting -= n_waiting > 0;
         } else if (gathers != NULL && strcmp(gathers, job->pilot_form) == 0) {
             continue;
-        } else if (opens && needs_pilot(job, &c, n_waiting)) {
+        } else if (opens && needs_pilot(job, &c, n_waiting, is_silent)) {
             int64_t due = stk_slurm_pilot_open(d, job);
             if (due > 0) {
                 gathers = job->pilot_form;
@@ -229,27 +231,25 @@ static void read_all_news(slurm_driver *d)
     }
 }
 
-static void feed_pilots(void *arg)
-{
-    slurm_driver *d = arg;
-    int64_t now = stk_slurm_now_ms();
-    if (d->pilots == NULL || now < d->next_feed_ms) {
-        return;
-    }
-    read_all_news(d);
-    (void)give_all(d, false);
-    write_all_orders(d);
-    d->next_feed_ms = now + LOOK_MS;
-}
-
-int stk_slurm_ask(slurm_driver *d, const char *const *argv, const char *const *more,
-                  const char *input, stk_arena *arena, const char **ret_out, stk_err *err)
-{
-    const stk_slurm_meanwhile also = {feed_pilots, d};
-    return stk_slurm_call_while(argv, more, input, &also, arena, ret_out, err);
-}
-
 /* --- the end of pilots --- */
+
+/* Without its controller Slurm starts no other one, so those that are there stay. */
+static void keep_pilots(slurm_driver *d)
+{
+    int64_t now = stk_slurm_now_ms();
+    bool is_silent = stk_slurm_is_silent(d, now);
+    for (slurm_pilot *p = d->pilots; p != NULL; p = p->next) {
+        bool is_due = is_silent ? now >= p->stay_ms : p->stay_ms > 0;
+        if (!is_due || p->is_over || p->only_reads || p->closed_at >= 0 || p->at[0] == '\0') {
+            continue;
+        }
+        stk_json_open(&p->orders, NULL, '{');
+        stk_json_put_int(&p->orders, "stay_ms", is_silent ? STAY_MS : 0);
+        stk_json_close(&p->orders, '}');
+        stk_buf_char(&p->orders, '\n');
+        p->stay_ms = is_silent ? now + STAY_MS / 3 : 0;
+    }
+}
 
 /* One that waits in the queue, and that nobody needs any more. */
 static void cancel_spare(slurm_driver *d, slurm_pilot *p)
@@ -283,7 +283,8 @@ static void free_pilots(slurm_driver *d, bool all)
 int64_t stk_slurm_pilots_turn(slurm_driver *d)
 {
     read_all_news(d);
-    int64_t next = give_all(d, true), now = stk_slurm_now_ms();
+    int64_t next = give_all(d, !stk_slurm_must_look(d)), now = stk_slurm_now_ms();
+    keep_pilots(d);
     write_all_orders(d);
     for (slurm_pilot *p = d->pilots; p != NULL; p = p->next) {
         cancel_spare(d, p);
@@ -291,8 +292,6 @@ int64_t stk_slurm_pilots_turn(slurm_driver *d)
         if (is_there || p->orders.len > 0) {
             bool is_busy = p->n_given > 0 || (p->at[0] == '\0' && is_there && p->job->is_running);
             next = MIN(next, now + (is_busy ? LOOK_MS : SPARE_MS / 5));
-        } else if (p->job != NULL && p->job->state == SLURM_NEW) { /* to be submitted */
-            next = MIN(next, MAX(now, d->again_ms));
         }
     }
     free_pilots(d, false);
@@ -306,12 +305,11 @@ void stk_slurm_pilots_close(slurm_driver *d)
         if (p->only_reads || p->n_given > 0 || p->job == NULL || p->is_over) {
             continue;
         }
-        if (p->job->state == SLURM_LIVE && !p->job->is_running) {
-            const char *const argv[] = {"scancel", p->job->id, NULL};
-            STK_ARENA_AUTO arena = stk_arena_new(0);
-            const char *out = NULL;
-            (void)stk_slurm_call(argv, NULL, NULL, arena, &out, &err);
-        } else {
+        const char *const argv[] = {"scancel", p->job->id, NULL};
+        STK_ARENA_AUTO arena = stk_arena_new(0);
+        const char *out = NULL;
+        bool waits = p->job->state == SLURM_LIVE && !p->job->is_running;
+        if (!waits || stk_slurm_call(argv, NULL, NULL, arena, &out, &err) < 0) {
             stk_json_open(&p->orders, NULL, '{');
             stk_json_put_bool(&p->orders, "end", true);
             stk_json_close(&p->orders, '}');

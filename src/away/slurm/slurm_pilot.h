@@ -25,6 +25,7 @@ struct slurm_pilot {
     int64_t since_ms;           /* it was opened */
     int64_t runs_ms;            /* it has taken work since then */
     int64_t needed_ms;          /* when it was needed last */
+    int64_t stay_ms;            /* it is to be told again to stay then; 0: it may go */
     int64_t n_ended, ended_ms;  /* attempts that ended there, and how long they ran */
     char at[64];                /* "node n1"; "": it doesn't run yet */
     char waits[512];

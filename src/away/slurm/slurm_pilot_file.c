@@ -164,7 +164,7 @@ void stk_slurm_read_news(slurm_driver *d, slurm_pilot *p)
 
 static bool has_its_form(const slurm_pilot *p, const slurm_job *job)
 {
-    return job->state == SLURM_NEW && !job->must_look && strcmp(job->pilot_form, p->form) == 0;
+    return stk_slurm_is_fresh(job) && strcmp(job->pilot_form, p->form) == 0;
 }
 
 /* A smaller pilot may be there for it. */

@@ -11,9 +11,10 @@
 #include "sys/file.h"
 
 enum {
-    PILOTS = 4,     /* at once, of one kind of attempts */
-    QUIET_MS = 100, /* time without a new attempt that needs GPUs, after which a pilot opens */
-    GATHER_MS = 500 /* … and the most time for which they gather: they say how many it asks for */
+    PILOTS = 4,      /* at once, of one kind of attempts */
+    QUIET_MS = 100,  /* time without a new attempt that needs GPUs, after which a pilot opens */
+    GATHER_MS = 500, /* … and the most time for which they gather: they say how many it asks for */
+    FRESH_MS = 5000  /* what Slurm has said of its nodes' GPUs holds for so long */
 };
 
 static int read_options(const slurm_driver *d, const slurm_job *job, stk_arena *arena,
@@ -90,14 +91,38 @@ static crowd crowd_of(const slurm_driver *d, const slurm_job *first)
     return c;
 }
 
-/* The most GPUs for which a job can ask; false: Slurm doesn't answer. */
-static bool ask_most_gpus(slurm_driver *d, const slurm_job *first, uint32_t *ret)
+static void take_sinfo(slurm_driver *d, const char *out, const stk_err *why)
 {
+    const char *of = d->gpus_wanted;
+    d->gpus_wanted = NULL;
+    if (why != NULL && stk_slurm_wait_out(d, why)) {
+        return;
+    }
+    stk_arena_free(d->gpus_arena);
+    d->gpus_arena = stk_arena_new(0);
+    d->gpus_of = stk_arena_dup(d->gpus_arena, of);
+    d->gpus_lines = stk_arena_dup(d->gpus_arena, out);
+    d->gpus_ms = stk_slurm_now_ms();
+}
+
+int64_t stk_slurm_ask_gpus(slurm_driver *d)
+{
+    char of[300];
     const char *argv[] = {"sinfo", "--noheader", "--format=%P|%G", NULL, NULL};
+    if (d->gpus_wanted != NULL) {
+        (void)snprintf(of, sizeof of, "--partition=%s", d->gpus_wanted);
+        argv[3] = d->gpus_wanted[0] == '\0' ? NULL : of;
+        stk_slurm_ask(d, argv, NULL, NULL, NULL, 0, take_sinfo);
+    }
+    return INT64_MAX;
+}
+
+/* The most GPUs for which a job can ask; false: Slurm is asked first. */
+static bool know_most_gpus(slurm_driver *d, const slurm_job *first, uint32_t *ret)
+{
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_slurm_options options;
     stk_slurm_gpus gpus;
-    const char *out = "", *partition = NULL;
     stk_err err = {0};
     *ret = 0; /* as many as an attempt needs */
     if (read_options(d, first, arena, &options, &err) < 0 ||
@@ -108,14 +133,16 @@ static bool ask_most_gpus(slurm_driver *d, const slurm_job *first, uint32_t *ret
     if (*ret > 0 || first->load.gpus == 0) {
         return true;
     }
-    partition = stk_slurm_text(&options, "partition");
-    if (partition != NULL) {
-        argv[3] = stk_arena_printf(arena, "--partition=%s", partition);
+    const char *of = stk_text_or(stk_slurm_text(&options, "partition"), "");
+    bool is_fresh = d->gpus_of != NULL && strcmp(d->gpus_of, of) == 0 &&
+                    stk_slurm_now_ms() < d->gpus_ms + FRESH_MS;
+    if (!is_fresh) {
+        if (d->gpus_wanted == NULL) {
+            d->gpus_wanted = stk_arena_dup(d->arena, of);
+        }
+        return false;
     }
-    if (stk_slurm_ask(d, argv, NULL, NULL, arena, &out, &err) < 0) {
-        return !stk_slurm_wait_out(d, &err);
-    }
-    *ret = stk_slurm_most_gpus(out, gpus.type, partition == NULL);
+    *ret = stk_slurm_most_gpus(d->gpus_lines, gpus.type, of[0] == '\0');
     return true;
 }
 
@@ -231,11 +258,8 @@ int64_t stk_slurm_pilot_open(slurm_driver *d, slurm_job *first)
         if (MAX(due, d->again_ms) > now) {
             return MAX(due, d->again_ms);
         }
-        if (!ask_most_gpus(d, first, &most)) {
-            return d->again_ms;
-        }
-        if (!stk_slurm_waits_for_pilot(first)) { /* one had room meanwhile */
-            return 0;
+        if (!know_most_gpus(d, first, &most)) {
+            return INT64_MAX;
         }
     }
     open_pilot(d, first, most);

@@ -113,14 +113,15 @@ extern const char *const stk_slurm_passed[];
  * there is no such program. */
 int stk_slurm_call(const char *const *argv, const char *const *more, const char *input,
                    stk_arena *arena, const char **ret_out, stk_err *err);
-/* What is done every some milliseconds while a command of Slurm's runs. */
-typedef struct stk_slurm_meanwhile {
-    void (*fn)(void *arg);
-    void *arg;
-} stk_slurm_meanwhile;
-int stk_slurm_call_while(const char *const *argv, const char *const *more, const char *input,
-                         const stk_slurm_meanwhile *also, stk_arena *arena, const char **ret_out,
-                         stk_err *err);
+/* The same in parts, for who has other things to do meanwhile. _await listens to the command until
+ * its end (true), a word at `wake_fd` (-1: none) or the time `until_ms` of the monotonic clock;
+ * _end ends one that still runs, and frees it. */
+typedef struct stk_slurm_command stk_slurm_command;
+int stk_slurm_command_begin(const char *const *argv, const char *const *more, const char *input,
+                            stk_slurm_command **ret, stk_err *err);
+bool stk_slurm_command_await(stk_slurm_command *c, int wake_fd, int64_t until_ms);
+int stk_slurm_command_end(stk_slurm_command *c, stk_arena *arena, const char **ret_out,
+                          stk_err *err);
 /* Slurm's controller didn't answer, but may later. */
 bool stk_slurm_may_pass(const stk_err *why);
 

@@ -17,11 +17,6 @@ typedef enum {
     N_WAYS
 } way;
 
-typedef struct cancelled {
-    slurm_job *jobs[AT_ONCE];
-    uint32_t n;
-} cancelled;
-
 static way way_of(const slurm_job *job, int64_t now)
 {
     if (job->state != SLURM_LIVE || !job->is_stopped || MIN(job->kill_ms, job->stop_ms) > now) {
@@ -31,23 +26,6 @@ static way way_of(const slurm_job *job, int64_t now)
         return AT_THE_END;
     }
     return job->spec->nodes > 1 ? TOLD_GANG : TOLD;
-}
-
-static int call_scancel(slurm_driver *d, const cancelled *c, way by, stk_err *err)
-{
-    const char *argv[AT_ONCE + 4] = {"scancel"}, *out = NULL;
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    uint32_t n = 1;
-    if (by != AT_THE_END) {
-        argv[n++] = "--signal=TERM";
-    }
-    if (by == TOLD) {
-        argv[n++] = "--batch";
-    }
-    for (uint32_t i = 0; i < c->n; i++) {
-        argv[n++] = c->jobs[i]->id;
-    }
-    return stk_slurm_ask(d, argv, NULL, NULL, arena, &out, err);
 }
 
 /* Plain scancel is repeated until Slurm says that the job has ended. */
@@ -65,42 +43,62 @@ static void was_called(slurm_driver *d, slurm_job *job, way by, bool is_good)
     }
 }
 
-static void cancel(slurm_driver *d, const cancelled *c, way by)
+static void take_scancel(slurm_driver *d, const char *out, const stk_err *why)
 {
-    stk_err err = {0};
-    int rc = call_scancel(d, c, by, &err);
-    bool is_good = rc == 0 || (c->n == 1 && (strstr(err.text, "Invalid job id") != NULL ||
-                                             strstr(err.text, "already") != NULL));
-    if (!is_good && c->n > 1 && !stk_slurm_may_pass(&err)) { /* one of them has ended */
-        for (uint32_t i = 0; i < c->n; i++) {
-            const cancelled one = {.jobs = {c->jobs[i]}, .n = 1};
-            cancel(d, &one, by);
-        }
-        return;
-    }
-    if (!is_good && !stk_slurm_wait_out(d, &err)) {
+    const slurm_question *q = &d->asked;
+    slurm_job *first = q->jobs[0];
+    (void)out;
+    bool is_good = why == NULL || (q->n_jobs == 1 && (strstr(why->text, "Invalid job id") != NULL ||
+                                                      strstr(why->text, "already") != NULL));
+    bool waits = !is_good && stk_slurm_wait_out(d, why);
+    if (!is_good && !waits && q->n_jobs == 1 && first != NULL) {
         char text[900];
-        (void)snprintf(text, sizeof text, "can't cancel job %s: %s", c->jobs[0]->id, err.text);
-        stk_slurm_say(d, c->jobs[0], STK_REMOTE_NOTE, text);
+        (void)snprintf(text, sizeof text, "can't cancel job %s: %s", first->id, why->text);
+        stk_slurm_say(d, first, STK_REMOTE_NOTE, text);
     }
-    for (uint32_t i = 0; i < c->n; i++) {
-        was_called(d, c->jobs[i], by, is_good);
+    for (uint32_t i = 0; i < q->n_jobs; i++) {
+        if (q->jobs[i] != NULL && !is_good && !waits && q->n_jobs > 1) {
+            q->jobs[i]->stops_alone = true; /* one of them has ended */
+        } else if (q->jobs[i] != NULL) {
+            was_called(d, q->jobs[i], (way)q->way, is_good);
+        }
     }
+}
+
+static void ask_to_end(slurm_driver *d, slurm_job *const *jobs, uint32_t n_jobs, way by)
+{
+    const char *argv[AT_ONCE + 4] = {"scancel"};
+    uint32_t n = 1;
+    if (by != AT_THE_END) {
+        argv[n++] = "--signal=TERM";
+    }
+    if (by == TOLD) {
+        argv[n++] = "--batch";
+    }
+    for (uint32_t i = 0; i < n_jobs; i++) {
+        argv[n++] = jobs[i]->id;
+    }
+    stk_slurm_ask(d, argv, NULL, NULL, jobs, n_jobs, take_scancel);
+    d->asked.way = (int)by;
 }
 
 int64_t stk_slurm_stop_due(slurm_driver *d)
 {
     int64_t next = INT64_MAX, now = stk_slurm_now_ms();
     for (way by = AT_THE_END; by < N_WAYS; by++) {
-        cancelled c = {.n = 0};
-        for (uint32_t i = 0; i < d->n_jobs; i++) {
-            if (way_of(d->jobs[i], now) == by) {
-                c.jobs[c.n++] = d->jobs[i];
+        slurm_job *jobs[AT_ONCE];
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < d->n_jobs && n < AT_ONCE; i++) {
+            if (way_of(d->jobs[i], now) == by && !(n > 0 && d->jobs[i]->stops_alone)) {
+                jobs[n++] = d->jobs[i];
             }
-            if (c.n == AT_ONCE || (c.n > 0 && i + 1 == d->n_jobs)) {
-                cancel(d, &c, by);
-                c.n = 0;
+            if (n == 1 && jobs[0]->stops_alone) {
+                break;
             }
+        }
+        if (n > 0) {
+            ask_to_end(d, jobs, n, by);
+            return next;
         }
     }
     for (uint32_t i = 0; i < d->n_jobs; i++) {

@@ -9,7 +9,6 @@
 #include "base/text.h"
 
 enum {
-    AT_ONCE = 16,    /* so that commands of the engine don't wait for long */
     QUIET_MS = 100,  /* time without a new job of its kind, after which a job goes */
     LINGER_MS = 500, /* … and the most time for which it gathers */
     ARRAY_MIN = 8
@@ -71,8 +70,10 @@ static void refused(slurm_driver *d, slurm_job *job, const stk_err *why)
                            .exit_status = -1,
                            .is_hopeless = true,
                            .failure = STK_FAIL_START};
-    if (strstr(why->text, "configuration is not available") != NULL ||
-        strstr(why->text, "generic resource") != NULL) {
+    if (job->is_stopped) { /* meanwhile */
+        r.failure = job->why;
+    } else if (strstr(why->text, "configuration is not available") != NULL ||
+               strstr(why->text, "generic resource") != NULL) {
         r.failure = STK_FAIL_RESOURCES;
     }
     (void)snprintf(r.text, sizeof r.text, "Slurm refuses its %s: %s",
@@ -81,24 +82,44 @@ static void refused(slurm_driver *d, slurm_job *job, const stk_err *why)
     stk_slurm_report(d, job, &r);
 }
 
-static void is_there(slurm_driver *d, const group *g, const char *id)
+static void is_there(slurm_driver *d, slurm_job *job, const char *id)
 {
-    for (uint32_t i = 0; i < g->n; i++) {
-        char text[48];
-        (void)snprintf(text, sizeof text, g->array == NULL ? "%s" : "%s_%u", id, i);
-        stk_slurm_live(d, g->jobs[i], text);
+    char text[48];
+    (void)snprintf(text, sizeof text, job->array == NULL ? "%s" : "%s_%u", id, job->index);
+    stk_slurm_live(d, job, text);
+}
+
+static void take_sbatch(slurm_driver *d, const char *out, const stk_err *why)
+{
+    const slurm_question *q = &d->asked;
+    char id[32];
+    stk_err err = {0};
+    STK_FAILPOINT("slurm.submit.after");
+    (void)snprintf(id, sizeof id, "%.*s", (int)strspn(out, "0123456789"), out);
+    if (why == NULL && id[0] == '\0') {
+        (void)stk_err_set(&err, STK_E_ENV, "sbatch said '%.100s' instead of a number", out);
+        why = &err;
+    }
+    bool waits = why != NULL && stk_slurm_wait_out(d, why);
+    for (uint32_t i = 0; i < q->n_jobs; i++) {
+        slurm_job *job = q->jobs[i];
+        if (job != NULL && why == NULL) {
+            is_there(d, job, id);
+        } else if (job != NULL && !waits) { /* else the answer may be lost, and the job not */
+            refused(d, job, why);
+        }
     }
 }
 
 /* Its secrets are variables of sbatch, which passes them on by their names. */
-static int call_sbatch(slurm_driver *d, const group *g, char ret_id[32], stk_err *err)
+static int ask_sbatch(slurm_driver *d, const group *g, stk_err *err)
 {
     static const char *const argv[] = {"sbatch", "--parsable", NULL};
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const stk_remote_job *spec = g->jobs[0]->spec;
     const slurm_pilot *pilot = g->jobs[0]->leads;
     const char *const *secret = spec->secret;
-    const char *script = NULL, *out = NULL;
+    const char *script = NULL;
     if (pilot != NULL) {
         script = pilot->script;
         secret = pilot->secret;
@@ -107,35 +128,22 @@ static int call_sbatch(slurm_driver *d, const group *g, char ret_id[32], stk_err
     } else {
         STK_TRY(stk_slurm_array_script(&d->config, spec, g->array, g->n, arena, &script, err));
     }
-    STK_FAILPOINT("slurm.submit.before");
-    int rc = stk_slurm_ask(d, argv, secret, script, arena, &out, err);
-    STK_FAILPOINT("slurm.submit.after");
-    STK_TRY(rc);
-    (void)snprintf(ret_id, 32, "%.*s", (int)strspn(out, "0123456789"), out);
-    if (ret_id[0] == '\0') {
-        return stk_err_set(err, STK_E_ENV, "sbatch said '%.100s' instead of a number", out);
+    for (uint32_t i = 0; i < g->n; i++) {
+        g->jobs[i]->must_look = true;
     }
+    STK_FAILPOINT("slurm.submit.before");
+    stk_slurm_ask(d, argv, secret, script, g->jobs, g->n, take_sbatch);
     return 0;
 }
 
-/* False: Slurm doesn't answer. */
-static bool submit_group(slurm_driver *d, const group *g)
+static void submit_group(slurm_driver *d, const group *g)
 {
-    char id[32];
     stk_err err = {0};
-    int rc = call_sbatch(d, g, id, &err);
-    bool waits = rc < 0 && stk_slurm_wait_out(d, &err);
-    for (uint32_t i = 0; i < g->n && rc < 0; i++) {
-        if (waits) {
-            g->jobs[i]->must_look = true; /* the answer may be lost, the job not */
-        } else {
+    if (ask_sbatch(d, g, &err) < 0) {
+        for (uint32_t i = 0; i < g->n; i++) {
             refused(d, g->jobs[i], &err);
         }
     }
-    if (rc == 0) {
-        is_there(d, g, id);
-    }
-    return !waits;
 }
 
 /* --- arrays --- */
@@ -165,7 +173,7 @@ static int make_array(slurm_driver *d, group *g, stk_err *err)
     return 0;
 }
 
-static bool submit_array(slurm_driver *d, group *g)
+static void submit_array(slurm_driver *d, group *g)
 {
     stk_err err = {0};
     if (make_array(d, g, &err) < 0) {
@@ -173,34 +181,24 @@ static bool submit_array(slurm_driver *d, group *g)
             stk_slurm_fail(d, g->jobs[i], STK_FAIL_STORE,
                            "can't put the list of an array job into the share: %s", err.text);
         }
-        return true;
+        return;
     }
-    return submit_group(d, g);
+    submit_group(d, g);
 }
 
-/* False: Slurm doesn't answer. */
-static bool ask_array_max(slurm_driver *d)
+static void take_config(slurm_driver *d, const char *out, const stk_err *why)
 {
-    static const char *const argv[] = {"scontrol", "show", "config", NULL};
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *out = "";
-    stk_err err = {0};
-    if (d->knows_array_max) {
-        return true;
+    if (why == NULL || !stk_slurm_wait_out(d, why)) {
+        d->array_max = stk_slurm_array_max(out);
+        d->knows_array_max = true;
     }
-    if (stk_slurm_ask(d, argv, NULL, NULL, arena, &out, &err) < 0 && stk_slurm_wait_out(d, &err)) {
-        return false;
-    }
-    d->array_max = stk_slurm_array_max(out);
-    d->knows_array_max = true;
-    return true;
 }
 
 /* --- gathering --- */
 
 static bool is_due(const slurm_job *job)
 {
-    return job->state == SLURM_NEW && !job->must_look && job->pilot_form[0] == '\0';
+    return stk_slurm_is_fresh(job) && job->pilot_form[0] == '\0';
 }
 
 /* The jobs that are like the first one, and when they go. */
@@ -223,44 +221,37 @@ static int64_t gather(slurm_driver *d, slurm_job *first, group *g)
     return g->n >= d->array_max ? 0 : MIN(last_ms + QUIET_MS, came_ms + LINGER_MS);
 }
 
-static bool send_group(slurm_driver *d, group *g)
+static void send_group(slurm_driver *d, group *g)
 {
     if (g->n > 1 && g->n >= array_min(d, g->jobs[0])) {
-        return submit_array(d, g);
+        submit_array(d, g);
+        return;
     }
     g->n = 1;
-    return submit_group(d, g);
+    submit_group(d, g);
 }
 
 int64_t stk_slurm_submit_some(slurm_driver *d)
 {
+    static const char *const config[] = {"scontrol", "show", "config", NULL};
     STK_ARENA_AUTO arena = stk_arena_new(0);
     int64_t next = INT64_MAX, now = stk_slurm_now_ms();
-    uint32_t n = 0;
     group g = {.jobs = stk_arena_array(arena, (size_t)d->n_jobs + 1, sizeof *g.jobs)};
-    if (g.jobs == NULL || !stk_slurm_find_jobs(d)) {
-        return next;
-    }
-    for (uint32_t i = 0; i < d->n_jobs; i++) {
+    for (uint32_t i = 0; g.jobs != NULL && i < d->n_jobs && !stk_slurm_is_asking(d); i++) {
         slurm_job *job = d->jobs[i];
         if (!is_due(job)) {
             continue;
         }
-        if (n >= AT_ONCE) {
-            return now;
-        }
-        if (!ask_array_max(d)) {
-            return next;
+        if (!d->knows_array_max) {
+            stk_slurm_ask(d, config, NULL, NULL, NULL, 0, take_config);
+            break;
         }
         g.array = NULL;
         int64_t due = gather(d, job, &g);
-        if (due > now) {
+        if (due <= now) {
+            send_group(d, &g);
+        } else {
             next = MIN(next, due);
-            continue;
-        }
-        n++;
-        if (!send_group(d, &g)) {
-            return next;
         }
     }
     return next;

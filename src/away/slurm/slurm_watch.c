@@ -83,7 +83,7 @@ static bool exceeded_memory(slurm_driver *d, const slurm_job *job)
     return is;
 }
 
-static void report_end(slurm_driver *d, slurm_job *job, const char *state, const char *exit_code)
+void stk_slurm_report_end(slurm_driver *d, slurm_job *job, const char *state, const char *exit_code)
 {
     stk_remote_report r = {.id = job->spec->id, .attempt = job->spec->attempt};
     stk_slurm_end(job->id, state, exit_code, &r);
@@ -100,121 +100,6 @@ static void report_end(slurm_driver *d, slurm_job *job, const char *state, const
     }
     job->state = SLURM_DONE;
     stk_slurm_report(d, job, &r);
-}
-
-/* Asks the controller for one job; false: it has forgotten it, or doesn't answer. */
-static bool ask_controller(const slurm_job *job, char state[40], char code[40])
-{
-    const char *const argv[] = {"scontrol", "show", "job", "--oneliner", job->id, NULL};
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *out = NULL;
-    stk_err err = {0};
-    return stk_slurm_call(argv, NULL, NULL, arena, &out, &err) == 0 &&
-           stk_slurm_field(out, "JobState", state, 40) &&
-           stk_slurm_field(out, "ExitCode", code, 40);
-}
-
-/* … and the accounting database, where there is one: by the job's number, or by a name, of an array
- * with the job's index there (-1: no array). The youngest of a name comes last. */
-static bool ask_accounting(slurm_job *job, const char *name, int64_t index, char state[40],
-                           char code[40])
-{
-    const char *argv[] = {"sacct",
-                          "--noheader",
-                          "--parsable2",
-                          "--allocations",
-                          "--format=JobID,State,ExitCode",
-                          "--jobs",
-                          job->id,
-                          NULL,
-                          NULL};
-    enum { N_ALWAYS = 5 };
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *out = NULL;
-    char id[32] = "", end[32] = "";
-    stk_err err = {0};
-    bool found = false;
-    if (name != NULL) {
-        argv[N_ALWAYS] = "--starttime=now-60days";
-        argv[N_ALWAYS + 1] = "--name";
-        argv[N_ALWAYS + 2] = name;
-    }
-    if (index >= 0) {
-        (void)snprintf(end, sizeof end, "_%lld", (long long)index);
-    }
-    if (stk_slurm_call(argv, NULL, NULL, arena, &out, &err) < 0) {
-        return false;
-    }
-    for (const char *line = out; line != NULL && *line != '\0'; line = strchr(line, '\n')) {
-        char one_state[40], one_code[40];
-        line += strspn(line, "\n");
-        if (sscanf(line, "%31[^|]|%39[^|]|%39s", id, one_state, one_code) == 3 &&
-            strcmp(stk_text_or(strchr(id, '_'), ""), name == NULL ? strchrnul(id, '_') : end) ==
-                0) {
-            (void)snprintf(job->id, sizeof job->id, "%s", id);
-            (void)snprintf(state, 40, "%s", one_state);
-            (void)snprintf(code, 40, "%s", one_code);
-            found = true;
-        }
-    }
-    return found;
-}
-
-static bool find_in_accounting(slurm_driver *d, slurm_job *job, char state[40], char code[40])
-{
-    uint64_t first = 0;
-    if (job->id[0] != '\0') {
-        return ask_accounting(job, NULL, -1, state, code);
-    }
-    if (ask_accounting(job, job->spec->name, -1, state, code)) {
-        return true;
-    }
-    if (job->spec->key == NULL || !stk_map_get(&d->children, job->spec->key, &first)) {
-        return false;
-    }
-    for (const stk_remote_child *c = (const stk_remote_child *)(uintptr_t)first; c != NULL;
-         c = c->next) {
-        if (ask_accounting(job, c->array, c->index, state, code)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool stk_slurm_ask_accounting(slurm_driver *d, slurm_job *job)
-{
-    char state[40] = "", code[40] = "";
-    if (!find_in_accounting(d, job, state, code) || stk_slurm_phase_of(state) != SLURM_OVER) {
-        return false;
-    }
-    report_end(d, job, state, code);
-    return true;
-}
-
-static void ended(slurm_driver *d, slurm_job *job, const char *seen_state)
-{
-    char state[40] = "", code[40] = "";
-    if (strcmp(seen_state, "COMPLETED") == 0 || ask_controller(job, state, code)) {
-        report_end(d, job, seen_state, code[0] == '\0' ? NULL : code);
-        return;
-    }
-    report_end(d, job, seen_state, NULL);
-}
-
-/* Slurm forgets jobs some minutes after their end (MinJobAge). */
-static void missing(slurm_driver *d, slurm_job *job)
-{
-    char state[40] = "", code[40] = "";
-    if (++job->n_missing < MISSING) {
-        return;
-    }
-    if (ask_controller(job, state, code)) {
-        if (stk_slurm_phase_of(state) == SLURM_OVER) {
-            report_end(d, job, state, code);
-        }
-    } else if (!stk_slurm_ask_accounting(d, job)) {
-        stk_slurm_fail(d, job, STK_FAIL_LOST, "Slurm no longer knows its job %s", job->id);
-    }
 }
 
 /* --- looks --- */
@@ -237,7 +122,7 @@ static void check_deadline(slurm_driver *d, slurm_job *job)
 /* Somebody else, or a failed node, sent the job back to the queue under its number. Its next run
  * would find that the attempt has begun already, so it is cancelled, and the engine begins another
  * attempt, as after a preemption. */
-static void was_requeued(slurm_driver *d, slurm_job *job)
+void stk_slurm_was_requeued(slurm_driver *d, slurm_job *job)
 {
     int64_t now = stk_slurm_now_ms();
     (void)snprintf(job->why_text, sizeof job->why_text,
@@ -250,22 +135,9 @@ static void was_requeued(slurm_driver *d, slurm_job *job)
 
 /* An engine that takes the run up hasn't seen the first run of such a job. Slurm lets it wait for
  * its begin time, so only those are asked about. */
-static bool has_run_before(slurm_job *job, const stk_slurm_seen *s)
+static bool is_doubtful(const slurm_job *job, const stk_slurm_seen *s)
 {
-    const char *const argv[] = {"scontrol", "show", "job", "--oneliner", job->id, NULL};
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *out = NULL;
-    char restarts[40] = "";
-    if (job->is_running) {
-        return true;
-    }
-    if (strcmp(s->reason, "BeginTime") != 0 || job->asked_restarts ||
-        stk_slurm_call(argv, NULL, NULL, arena, &out, NULL) < 0) {
-        return false;
-    }
-    job->asked_restarts = true;
-    return stk_slurm_field(out, "Restarts", restarts, sizeof restarts) &&
-           strcmp(restarts, "0") != 0;
+    return strcmp(s->reason, "BeginTime") == 0 && !job->asked_restarts;
 }
 
 /* Slurm expects another start each time that it plans, and of each job that waits: only a new
@@ -286,8 +158,12 @@ static void seen(slurm_driver *d, slurm_job *job, const stk_slurm_seen *s)
     char text[512];
     stk_slurm_phase phase = stk_slurm_phase_of(s->state);
     job->n_missing = 0;
-    if (phase == SLURM_WAITS && !job->is_stopped && has_run_before(job, s)) {
-        was_requeued(d, job);
+    if (phase == SLURM_WAITS && !job->is_stopped && job->is_running) {
+        stk_slurm_was_requeued(d, job);
+        return;
+    }
+    if (phase == SLURM_WAITS && !job->is_stopped && is_doubtful(job, s)) {
+        job->doubt = DOUBT_RESTARTS;
         return;
     }
     if (phase == SLURM_WAITS) {
@@ -306,8 +182,11 @@ static void seen(slurm_driver *d, slurm_job *job, const stk_slurm_seen *s)
         job->is_running = true;
         stk_slurm_say(d, job, STK_REMOTE_RUNNING, text);
     }
-    if (phase == SLURM_OVER) {
-        ended(d, job, s->state);
+    if (phase == SLURM_OVER && strcmp(s->state, "COMPLETED") == 0) {
+        stk_slurm_report_end(d, job, s->state, NULL);
+    } else if (phase == SLURM_OVER) {
+        (void)snprintf(job->end_state, sizeof job->end_state, "%s", s->state);
+        job->doubt = DOUBT_END;
     }
 }
 
@@ -317,7 +196,7 @@ static int look_at_lines(slurm_driver *d, char *text, stk_err *err)
     uint64_t i_job = 0;
     uint32_t n = d->n_jobs;
     for (uint32_t i = 0; i < n; i++) {
-        d->jobs[i]->is_seen = d->jobs[i]->state != SLURM_LIVE;
+        d->jobs[i]->is_seen = d->jobs[i]->state != SLURM_LIVE || d->jobs[i]->doubt != DOUBT_NONE;
         if (!d->jobs[i]->is_seen && stk_map_put(&by_id, d->jobs[i]->id, i) < 0) {
             return stk_err_nomem(err);
         }
@@ -331,29 +210,42 @@ static int look_at_lines(slurm_driver *d, char *text, stk_err *err)
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        if (!d->jobs[i]->is_seen) {
-            missing(d, d->jobs[i]);
+        slurm_job *job = d->jobs[i];
+        /* Slurm forgets jobs some minutes after their end (MinJobAge) */
+        if (!job->is_seen && ++job->n_missing >= MISSING) {
+            job->doubt = DOUBT_GONE;
         }
     }
     return 0;
 }
 
-/* One request for all jobs: --me leaves the choice to Slurm's controller. */
-void stk_slurm_look(slurm_driver *d)
+static void take_squeue(slurm_driver *d, const char *out, const stk_err *why)
 {
-    static const char *const argv[] = {
-        "squeue", "--me", "--array", "--states=all", "--noheader", "-o", stk_slurm_look_format,
-        NULL};
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *out = NULL;
     stk_err err = {0};
-    int rc = stk_slurm_ask(d, argv, NULL, NULL, arena, &out, &err);
-    char *text = rc < 0 ? NULL : stk_arena_dup(arena, out);
+    char *text = stk_arena_dup(arena, out);
     d->next_look_ms = stk_slurm_now_ms() + d->poll_ms;
-    if (text == NULL) {
-        stk_slurm_is_unanswered(d, &err);
+    if (why != NULL || text == NULL) {
+        stk_slurm_is_unanswered(d, why == NULL ? &err : why);
         return;
     }
     d->is_away = false;
     (void)look_at_lines(d, text, &err);
+}
+
+/* One request for all jobs: --me leaves the choice to Slurm's controller. */
+int64_t stk_slurm_look(slurm_driver *d)
+{
+    static const char *const argv[] = {
+        "squeue", "--me", "--array", "--states=all", "--noheader", "-o", stk_slurm_look_format,
+        NULL};
+    int64_t now = stk_slurm_now_ms();
+    if (!stk_slurm_has_in(d, SLURM_LIVE)) {
+        return INT64_MAX;
+    }
+    if (now < d->next_look_ms) {
+        return d->next_look_ms;
+    }
+    stk_slurm_ask(d, argv, NULL, NULL, NULL, 0, take_squeue);
+    return INT64_MAX;
 }

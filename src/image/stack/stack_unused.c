@@ -8,10 +8,10 @@
 #include "base/units.h"
 #include "image/stack/stack_private.h"
 
-/* Options that count wherever the step runs: its image, its Python, requests for devices. */
+/* Options that count wherever the step runs: its image, requests for devices. */
 static const char *const anywhere[] = {
-    "image",    "python",     "executable",  "gpu", "gpu_vendor",   "gpu_type",
-    "trainium", "inferentia", "neuroncores", "tpu", "tpu_topology", "tpu_accelerator"};
+    "image",      "gpu",         "gpu_vendor", "gpu_type",     "trainium",
+    "inferentia", "neuroncores", "tpu",        "tpu_topology", "tpu_accelerator"};
 
 static bool counts_anywhere(const char *name)
 {
