@@ -166,6 +166,16 @@ static void say_wait(const stk_view_task *task, const char *name, const stk_view
                    stk_text_or(stk_json_get_text(granted, "stack"), "?"), task->waits);
 }
 
+/* Of a step that wasn't looked up. */
+static const char *why_uncached(const stk_view *view, const stk_view_task *task)
+{
+    if (stk_spec_grows(stk_view_spec(view)) && !task->step->settings->cache.is_asked) {
+        return "caching is off for steps of flows, unless @cache, --cache or 'cache: true' asks "
+               "for it";
+    }
+    return "it was not cached";
+}
+
 int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk_arena *arena,
                       stk_buf *out, stk_err *err)
 {
@@ -224,7 +234,8 @@ int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, s
             say_left(view, name, &d, arena, out);
             break;
         }
-        stk_buf_printf(out, "step '%s' ran: %s", name, stk_text_or(d.miss, "it was not cached"));
+        stk_buf_printf(out, "step '%s' ran: %s", name,
+                       stk_text_or(d.miss, why_uncached(view, task)));
         say_place(&d, task->state == STK_TASK_RUNNING, arena, out);
         break;
     default:
