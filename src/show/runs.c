@@ -419,6 +419,9 @@ int stk_runs_where(stk_run_values *runs, uint32_t *n, const char *where, stk_err
     STK_TRY(check_known(runs, *n, name, err));
     const char *text = where + n_name + n_op;
     stk_run_value wanted = {.text = text + strspn(text, " ")};
+    if (wanted.text[0] == '\0' && strpbrk(op, "<>") != NULL) {
+        return stk_err_set(err, STK_E_USAGE, "--where '%s' has no value behind '%s'", where, op);
+    }
     wanted.number = number_of(wanted.text, strcmp(name, "duration") == 0, &wanted.is_number);
     uint32_t kept = 0;
     for (uint32_t k = 0; k < *n; k++) {

@@ -331,6 +331,15 @@ def test_json_of_a_python_file_that_is_refused(cli: Cli, name: str) -> None:
     assert said in done.err
 
 
+def test_a_step_that_exits(cli: Cli) -> None:
+    """Its traceback ends at its own line."""
+    cli.write("flow.py", FLOW.replace("return x * 10", "sys.exit('no data')"))
+    done = cli("run", "--python", PYTHON, "flow.py", timeout=60)
+    assert done.code == 1 and "called sys.exit('no data') (flow.py:7)" in done.err
+    log = cli("logs", "scale").out
+    assert 'flow.py", line 7, in scale' in log and "/stoker/_" not in log
+
+
 def test_a_flow_by_its_name(cli: Cli) -> None:
     """Behind FILE:FLOW stand the same words as behind FILE."""
     cli.write(

@@ -67,6 +67,7 @@ def test_where_and_sort(four: Cli) -> None:
         ("--where", "lr"): "--where 'lr'",
         ("--where", "lr=<3"): "--where 'lr=<3'",
         ("--where", ">3"): "--where '>3'",
+        ("--where", "lr>"): "no value behind '>'",
     }.items():
         wrong = four("runs", *words)
         assert wrong.code == 2 and part in wrong.err and wrong.out == "", words

@@ -122,14 +122,18 @@ def lenient() -> bool:
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """``"; did you mean 'x'?"`` for the nearest known name, or an empty string.
+    """``"; did you mean 'x'?"`` for the first known name that begins with it ("gpus": gpu_count),
+    else the nearest, or an empty string.
 
     Args:
         cutoff: how alike it must be, from 0 to 1.
     """
     import difflib
 
-    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
+    known, name = list(known), str(name)
+    begin = name[:-1] if name.endswith("s") and len(name) > 3 else name
+    near = [one for one in known if len(begin) > 2 and str(one).startswith(begin)]
+    near = near or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
