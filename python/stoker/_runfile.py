@@ -13,7 +13,7 @@ import sys
 from typing import Any, List, Optional
 
 from ._base import registry
-from ._base.errors import StokerError, did_you_mean, end_in_one_line
+from ._base.errors import StokerError, did_you_mean, end_in_one_line, refuse
 from ._decorators.pipeline import Pipeline
 from ._decorators.step import Step
 from ._engine.failures import PipelineFailed
@@ -48,7 +48,7 @@ def main(argv: List[str]) -> int:
         return 2
     path, name = os.path.abspath(argv[0]), argv[1]
     if not os.path.isfile(path):
-        print(f"stoker: {argv[0]}: no such file", file=sys.stderr)
+        refuse(f"{argv[0]}: no such file")
         return 2
     sys.argv = [path, *argv[2:]]
     file = path
@@ -62,7 +62,7 @@ def main(argv: List[str]) -> int:
     if not isinstance(found, (Pipeline, Step)):
         have = ", ".join(known) or "none"
         hint = did_you_mean(name, known)
-        print(f"stoker: {argv[0]} has no pipeline '{name}' (it has: {have}){hint}", file=sys.stderr)
+        refuse(f"{argv[0]} has no pipeline '{name}' (it has: {have}){hint}")
         return 2
     try:
         found()

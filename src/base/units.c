@@ -217,6 +217,19 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m)
     return last[m];
 }
 
+/* "gpus" stands for gpu_count, "mem" for memory. */
+static const char *begun_by(const char *word, size_t n, const char *const *candidates,
+                            size_t n_candidates)
+{
+    n -= n > 3 && word[n - 1] == 's' ? 1 : 0;
+    for (size_t i = 0; i < n_candidates && n >= 3; i++) {
+        if (strncmp(word, candidates[i], n) == 0) {
+            return candidates[i];
+        }
+    }
+    return NULL;
+}
+
 const char *stk_units_nearest(const char *word, const char *const *candidates, size_t n_candidates)
 {
     size_t n = strlen(word);
@@ -236,5 +249,5 @@ const char *stk_units_nearest(const char *word, const char *const *candidates, s
             found = candidates[i];
         }
     }
-    return found;
+    return found != NULL ? found : begun_by(word, n, candidates, n_candidates);
 }

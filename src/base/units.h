@@ -28,7 +28,7 @@ bool stk_units_parse_range(const char *text, int64_t *ret_min, int64_t *ret_max)
 bool stk_units_is_name(const char *text, bool dot);
 
 /* The candidate nearest to `word` (edit distance ≤ 1/3 of its length, but at least 1 is allowed),
- * or NULL. */
+ * else the first one that begins with it (or with all but its plural's s), or NULL. */
 const char *stk_units_nearest(const char *word, const char *const *candidates, size_t n_candidates);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "away/mirror/mirror.h"
 #include "base/text.h"
+#include "cli/cli_stores.h"
 #include "run/run_shared.h"
 #include "sys/file.h"
 
@@ -67,7 +68,8 @@ static int find_named(const char *named, stk_arena *arena, const char **ret, stk
 {
     const char *folder = path_in(named);
     STK_TEXT_AUTO path = folder == NULL ? NULL : stk_file_absolute(folder);
-    STK_TEXT_AUTO db = path == NULL ? NULL : stk_file_join(path, "store.db");
+    const char *store = path == NULL ? NULL : stk_cli_stores_path(arena, path);
+    STK_TEXT_AUTO db = store == NULL ? NULL : stk_file_join(store, "store.db");
     *ret = NULL;
     if (folder == NULL || (path != NULL && stk_mirror_is_share(path))) {
         *ret = stk_arena_dup(arena, stk_text_or(path, named));
@@ -123,7 +125,9 @@ int stk_cli_shared_store(const stk_cli *cli, const char *const *runs, stk_mirror
         return open_mirror(cli, url, runs, depth, limit, ret_store, err);
     }
     if (named != NULL) {
-        return stk_store_open(path_in(named), STK_STORE_READONLY, ret_store, err);
+        const char *path = stk_cli_stores_path(arena, path_in(named));
+        STK_TRY(stk_err_if_null(path, err));
+        return stk_store_open(path, STK_STORE_READONLY, ret_store, err);
     }
     return stk_cli_store(STK_STORE_READONLY, ret_store, err);
 }

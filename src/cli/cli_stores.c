@@ -42,13 +42,17 @@ void stk_cli_stores_add(stk_cli_stores *stores, const char *path)
     }
 }
 
+const char *stk_cli_stores_path(stk_arena *arena, const char *folder)
+{
+    const char *inside = stk_arena_printf(arena, "%s/.stoker", folder);
+    return inside == NULL || access(inside, F_OK) == 0 ? inside : folder;
+}
+
 void stk_cli_stores_add_folder(stk_cli_stores *stores, const char *folder)
 {
-    const char *inside = stk_arena_printf(stores->arena, "%s/.stoker", folder);
-    if (inside != NULL && access(inside, F_OK) == 0) {
-        stk_cli_stores_add(stores, inside);
-    } else {
-        stk_cli_stores_add(stores, folder);
+    const char *path = stk_cli_stores_path(stores->arena, folder);
+    if (path != NULL) {
+        stk_cli_stores_add(stores, path);
     }
 }
 

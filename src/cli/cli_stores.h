@@ -20,6 +20,9 @@ typedef struct stk_cli_stores {
 /* Notes a store; where it can't be noted, nothing happens. */
 void stk_cli_stores_note(const char *path);
 void stk_cli_stores_add(stk_cli_stores *stores, const char *path);
+/* The store that a user names by its folder or by the one that it lies in (as .stoker). NULL: no
+ * memory. */
+const char *stk_cli_stores_path(stk_arena *arena, const char *folder);
 /* A store, or a folder with one. */
 void stk_cli_stores_add_folder(stk_cli_stores *stores, const char *folder);
 /* Adds those that were noted and are there, those in folders that the user trusts, and those of

@@ -68,7 +68,8 @@ static int find_stores(const stk_cli *cli, stk_arena *arena, stk_ui_options *opt
         if (strstr(paths[i], "://") != NULL) {
             continue;
         }
-        STK_TEXT_AUTO path = stk_file_absolute(paths[i]);
+        const char *named = stk_cli_stores_path(arena, paths[i]);
+        STK_TEXT_AUTO path = named == NULL ? NULL : stk_file_absolute(named);
         STK_TRY(stk_err_if_null(path, err));
         paths[i] = stk_arena_dup(arena, path);
         STK_TRY(stk_err_if_null(paths[i], err));

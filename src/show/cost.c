@@ -218,14 +218,16 @@ stk_cost_rate stk_cost_of_grant(const stk_cost *c, const char *stack, const stk_
             hour = device_hour(of_file, stk_json_item(devices, i));
         }
         if (hour < 0) {
-            return (stk_cost_rate){-1, -1};
+            return (stk_cost_rate){-1, -1, 0};
         }
         rate.devices += hour;
     }
     double n = stk_cost_nodes(start);
     rate.devices *= n;
-    rate.all = rate.devices + n * granted_number(start, end, "cpu_count") *
-                                  own_or(own->cpu_hour, of_file->cpu_hour);
+    double cpus = granted_number(start, end, "cpu_count");
+    double cpu_hour = own_or(own->cpu_hour, of_file->cpu_hour);
+    rate.cpu = cpus > 0 ? 0 : cpu_hour;
+    rate.all = rate.devices + n * cpus * cpu_hour;
     rate.all += n * granted_number(start, end, "memory_bytes") / GB *
                 own_or(own->memory_gb_hour, of_file->memory_gb_hour);
     return rate;
@@ -239,6 +241,7 @@ typedef struct sum {
     bool is_live;
     int64_t now_ms;
     double amount; /* -1: unknown */
+    bool is_short; /* CPU time isn't known before its attempt ends */
 } sum;
 
 /* Whether the step, or the stack for it, asks for devices. */
@@ -267,6 +270,19 @@ static double seconds_of(const sum *s, const stk_view_attempt *attempt, bool is_
     return attempt->waits != NULL ? 0 : (double)MAX(end_ms - attempt->started_ms, 0) / 1000;
 }
 
+/* The CPU time that an attempt used; -1: unknown. One that this machine couldn't start used none.
+ */
+static double cpu_seconds_of(const stk_view_attempt *attempt, const stk_json *start,
+                             const stk_json *end, double seconds)
+{
+    const stk_json *used = stk_json_get(end, "used");
+    bool is_here = stk_json_get_text(start, "stack") == NULL;
+    if (seconds == 0 || (attempt->end_data != NULL && is_here && used == NULL)) {
+        return 0;
+    }
+    return stk_json_get_number(used, "cpu_s", -1);
+}
+
 static void add_attempt(sum *s, const stk_view_task *task, const stk_view_attempt *attempt,
                         bool is_last)
 {
@@ -284,11 +300,15 @@ static void add_attempt(sum *s, const stk_view_task *task, const stk_view_attemp
     if (seconds != 0 && !is_known && asks_devices(s, task, start)) {
         rate.all = -1;
     }
-    if (rate.all < 0 || (rate.all > 0 && seconds < 0)) {
+    double cpu_s = cpu_seconds_of(attempt, start, end, seconds);
+    bool is_short = rate.cpu > 0 && cpu_s < 0;
+    bool runs = attempt->end_data == NULL && is_last && s->is_live;
+    if (rate.all < 0 || (rate.all > 0 && seconds < 0) || (is_short && !runs)) {
         s->amount = -1;
         return;
     }
-    s->amount += rate.all * MAX(seconds, 0) / HOUR_S;
+    s->is_short = s->is_short || is_short;
+    s->amount += (rate.all * MAX(seconds, 0) + rate.cpu * MAX(cpu_s, 0)) / HOUR_S;
 }
 
 static void add_task_cost(sum *s, const stk_view_task *task)
@@ -320,7 +340,7 @@ double stk_cost_of_run(const stk_cost *c, const stk_view *view, int64_t now_ms)
     for (uint32_t i = 0; i < stk_view_n_tasks(view) && s.amount >= 0; i++) {
         add_task_cost(&s, stk_view_get_task(view, i));
     }
-    return s.amount;
+    return s.is_short && s.amount == 0 ? -1 : s.amount;
 }
 
 /* --- for people --- */

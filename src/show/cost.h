@@ -1,5 +1,6 @@
 /* cost: what runs cost, by the prices of stoker.yaml. Each attempt of each task costs what it was
- * granted (devices, CPUs, memory) for the time that it ran; a result from the cache costs nothing.
+ * granted (devices, CPUs, memory) for the time that it ran, or without a request for CPUs the CPU
+ * time that it used, once it has ended; a result from the cache costs nothing.
  * A share of a device, and a slice, cost their part of its memory. What `prices` doesn't name isn't
  * counted, but a device without a price makes the cost unknown: no price is guessed. So do devices
  * elsewhere until their machine reports them, and an attempt whose end no engine saw. */
@@ -24,9 +25,10 @@ static inline void stk_cost_free_auto(stk_cost **owned)
 bool stk_cost_same(const stk_cost *a, const stk_cost *b); /* the same prices; NULL: none */
 const char *stk_cost_currency(const stk_cost *cost);      /* "USD"; "" if none is said */
 
-/* What a grant costs an hour, on all of its nodes; -1: unknown. */
+/* What a grant costs an hour, on all of its nodes; -1: unknown. `cpu`: what an hour of CPU time
+ * costs to who asked for no CPUs, else 0. */
 typedef struct stk_cost_rate {
-    double all, devices;
+    double all, devices, cpu;
 } stk_cost_rate;
 
 /* The members `granted` of an attempt's start and of its end (which other machines report), NULL:

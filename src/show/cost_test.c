@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -114,10 +115,15 @@ static void test_grants(void **state)
         double cost;
     } cases[] = {
         {"\"devices\":[]", "{}", "", 0},
+        /* who asked for no CPUs pays for the time of those that it used */
+        {"\"devices\":[]", "{\"used\":{\"cpu_s\":1800}}", "", 0.05},
+        {"\"cpu_count\":4,\"devices\":[]", "{\"used\":{\"cpu_s\":1800}}", "", 0.4},
+        {"\"devices\":[]", "{\"used\":{\"wall_s\":1800}}", "", -1},
+        {"\"stack\":\"lab\",\"devices\":[]", "{\"used\":{\"cpu_s\":1800}}", "", 0},
         {"\"cpu_count\":4,\"memory_bytes\":20000000000,\"devices\":[]", "{}", "", 0.4 + 0.2},
         {"\"devices\":[" H100 "}," H100 "}]", "{}", "", 8},
         /* the time that the task itself tells */
-        {"\"devices\":[" H100 "}]", "{\"used\":{\"wall_s\":1800}}", "", 2},
+        {"\"devices\":[" H100 "}]", "{\"used\":{\"wall_s\":1800,\"cpu_s\":0}}", "", 2},
         /* a share, a slice with a price, and one by its part of the device */
         {"\"devices\":[" H100 ",\"share_bytes\":20000000000}]", "{}", "", 1},
         {"\"devices\":[" A100 "10468982784,\"profile\":\"1g.10gb\"}]", "{}", "", 0.5},
@@ -215,7 +221,7 @@ static void test_without_an_end(void **state)
 {
     bench *b = *state;
     static const char *const granted[] = {"\"devices\":[" H100 "}]", "\"devices\":[]"};
-    assert_int_equal(open_prices(b, prices), 0);
+    assert_int_equal(open_prices(b, "prices: {devices: {H100: 4}}\n"), 0);
     for (int i = 0; i < 2; i++) {
         stk_show_case c;
         begin(&c, "\"a\":{\"run\":\"true\"}", "{}");
@@ -226,6 +232,30 @@ static void test_without_an_end(void **state)
         stk_case_feed(&c, STK_EV_RUN_STARTED, UINT32_MAX, 0, 2 * HOUR, "{\"resumed\":true}");
         start(&c, 2, 2 * HOUR, "\"devices\":[]");
         assert_cost(stk_cost_of_run(b->cost, c.view, stk_case_ms(3 * HOUR)), i - 1);
+        stk_case_done(&c);
+    }
+}
+
+/* CPU time that wasn't asked for is known when its attempt ends: until then it isn't 0. */
+static void test_cpu_time(void **state)
+{
+    bench *b = *state;
+    static const struct {
+        const char *granted;
+        double live;
+    } cases[] = {{"\"devices\":[]", -1}, {"\"devices\":[" H100 "}]", 4}};
+    assert_int_equal(open_prices(b, prices), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        stk_show_case c;
+        begin(&c, "\"a\":{\"run\":\"true\"}", "{}");
+        start(&c, 1, 0, cases[i].granted);
+        assert_cost(stk_cost_of_run(b->cost, c.view, stk_case_ms(HOUR)), cases[i].live);
+        stk_case_feed(&c, STK_EV_TASK_FAILED, 0, 1, HOUR, "{\"used\":{\"cpu_s\":1800}}");
+        assert_cost(stk_cost_of_run(b->cost, c.view, stk_case_ms(HOUR)),
+                    MAX(cases[i].live, 0) + 0.05);
+        start(&c, 2, HOUR, cases[i].granted);
+        stk_case_feed(&c, STK_EV_RUN_ENDED, UINT32_MAX, 0, HOUR, "{\"status\":\"interrupted\"}");
+        assert_cost(stk_cost_of_run(b->cost, c.view, stk_case_ms(HOUR)), -1);
         stk_case_done(&c);
     }
 }
@@ -340,6 +370,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_attempts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_elsewhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_without_an_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_cpu_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_hours_of_nodes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_prices, set_up, tear_down),
         cmocka_unit_test(test_text),

@@ -14,7 +14,7 @@
 #include "store/metrics/metrics.h"
 #include "store/view/view.h"
 
-enum { TEXT_MAX = 60, TASKS_MAX = 200, NAMES_MAX = 256, RANGE_BYTES = 4 << 20 };
+enum { TEXT_MAX = 60, TASKS_MAX = 200, NAMES_MAX = 256, ATTEMPTS_MAX = 8, RANGE_BYTES = 4 << 20 };
 
 /* --- reading --- */
 
@@ -128,6 +128,20 @@ static int read_metrics(stk_metrics *metrics, const reader *r, const char *dir)
     return stk_metrics_add_last(metrics, dir, NULL);
 }
 
+/* Of the last attempts of a task: one that goes on from a checkpoint logs only what is new. */
+static void read_attempts(stk_metrics *metrics, const reader *r, const char *dir)
+{
+    const char *slash = strrchr(dir, '/');
+    uint32_t n = slash == NULL ? 0 : (uint32_t)strtoul(slash + 1, NULL, 10);
+    for (uint32_t i = n > ATTEMPTS_MAX ? n - ATTEMPTS_MAX + 1 : 1; i <= n; i++) {
+        char one[4096];
+        (void)snprintf(one, sizeof one, "%.*s/%u", (int)(slash - dir), dir, i);
+        if (read_metrics(metrics, r, one) < 0) {
+            return;
+        }
+    }
+}
+
 /* What log_metrics logged last. */
 static int add_last_metrics(reader *r, const stk_view_task *task, const char *dir)
 {
@@ -136,9 +150,7 @@ static int add_last_metrics(reader *r, const stk_view_task *task, const char *di
         return 0;
     }
     STK_TRY(stk_metrics_new(&metrics, NULL));
-    if (read_metrics(metrics, r, dir) < 0) {
-        return 0;
-    }
+    read_attempts(metrics, r, dir);
     for (uint32_t i = 0; i < stk_metrics_n(metrics); i++) {
         stk_metric one = stk_metrics_get(metrics, i);
         char digits[32];
@@ -419,6 +431,9 @@ int stk_runs_where(stk_run_values *runs, uint32_t *n, const char *where, stk_err
     STK_TRY(check_known(runs, *n, name, err));
     const char *text = where + n_name + n_op;
     stk_run_value wanted = {.text = text + strspn(text, " ")};
+    if (wanted.text[0] == '\0' && strpbrk(op, "<>") != NULL) {
+        return stk_err_set(err, STK_E_USAGE, "--where '%s' has no value behind '%s'", where, op);
+    }
     wanted.number = number_of(wanted.text, strcmp(name, "duration") == 0, &wanted.is_number);
     uint32_t kept = 0;
     for (uint32_t k = 0; k < *n; k++) {

@@ -166,6 +166,16 @@ static void say_wait(const stk_view_task *task, const char *name, const stk_view
                    stk_text_or(stk_json_get_text(granted, "stack"), "?"), task->waits);
 }
 
+/* Of a step that wasn't looked up. */
+static const char *why_uncached(const stk_view *view, const stk_view_task *task)
+{
+    if (stk_spec_grows(stk_view_spec(view)) && !task->step->settings->cache.is_asked) {
+        return "caching is off for steps of flows, unless @cache, --cache or 'cache: true' asks "
+               "for it";
+    }
+    return "it was not cached";
+}
+
 int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk_arena *arena,
                       stk_buf *out, stk_err *err)
 {
@@ -224,7 +234,8 @@ int stk_show_why_task(stk_store *store, const stk_view *view, uint32_t i_task, s
             say_left(view, name, &d, arena, out);
             break;
         }
-        stk_buf_printf(out, "step '%s' ran: %s", name, stk_text_or(d.miss, "it was not cached"));
+        stk_buf_printf(out, "step '%s' ran: %s", name,
+                       stk_text_or(d.miss, why_uncached(view, task)));
         say_place(&d, task->state == STK_TASK_RUNNING, arena, out);
         break;
     default:
@@ -262,6 +273,26 @@ int stk_show_why_step(stk_store *store, const stk_view *view, uint32_t i_step, s
     return 0;
 }
 
+/* Whose results, of those that came from the cache, may be stale. */
+static int say_unseen(const stk_view *view, stk_arena *arena, stk_buf *out, stk_err *err)
+{
+    const char *first = NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < stk_view_n_tasks(view); i++) {
+        stk_view_details d;
+        STK_TRY(stk_view_get_details(view, i, arena, &d, err));
+        n += d.unseen != NULL ? 1 : 0;
+        first = first == NULL && d.unseen != NULL ? stk_view_get_task(view, i)->label : first;
+    }
+    if (n == 1) {
+        stk_buf_printf(out, "Stoker can't see all that '%s' reads: stoker why %s\n", first, first);
+    } else if (n > 1) {
+        stk_buf_printf(out, "Stoker can't see all that '%s' and %u more read: stoker why %s\n",
+                       first, n - 1, first);
+    }
+    return 0;
+}
+
 int stk_show_why_run(stk_store *store, const stk_view *view, stk_arena *arena, stk_buf *out,
                      stk_err *err)
 {
@@ -285,6 +316,7 @@ int stk_show_why_run(stk_store *store, const stk_view *view, stk_arena *arena, s
     }
     if (shown == 0) {
         stk_buf_printf(out, "no step of run %s had to run: all were cached\n", run->id);
+        return say_unseen(view, arena, out, err);
     } else if (more > 0) {
         stk_buf_printf(out, "… and %u more\n", more);
     }

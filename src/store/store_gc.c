@@ -455,6 +455,29 @@ static int remove_run_folders(stk_store *store, const chooser *ch, stk_err *err)
     return rc;
 }
 
+static int count_bytes(void *arg, const stk_dir_seen *seen, stk_err *err)
+{
+    uint64_t *bytes = arg;
+    (void)err;
+    *bytes += S_ISREG(seen->st->st_mode) ? (uint64_t)seen->st->st_size : 0;
+    return 0;
+}
+
+/* What the folders of the chosen runs hold, as far as they can be read: logs, checkpoints, cards.
+ */
+static uint64_t run_bytes(const chooser *ch)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < ch->n; i++) {
+        const char *folder = stk_store_run_folder(ch->store, ch->doomed[i].run, ch->arena);
+        uint64_t n = 0;
+        if (folder != NULL && stk_dir_walk(folder, count_bytes, &n, NULL) == 0) {
+            bytes += n;
+        }
+    }
+    return bytes;
+}
+
 static int remove_files(stk_store *store, const catalogue *c, stk_err *err)
 {
     int rc = 0;
@@ -564,6 +587,9 @@ int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err)
     }
     STK_TRY(stk_store_gc_begin(store, err));
     int rc = gc_rows(&ch, &c, gc, err);
+    if (rc == 0) {
+        gc->bytes_freed += run_bytes(&ch);
+    }
     if (rc == 0 && !gc->dry_run) {
         store->run[0] = '\0'; /* this run may have been removed */
         STK_FAILPOINT("store.gc.rows");

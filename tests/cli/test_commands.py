@@ -305,6 +305,55 @@ def test_json_of_a_run(cli: Cli) -> None:
     assert wrong.code == 2 and json.loads(wrong.out)["error"]["text"]
 
 
+REFUSED = {
+    "strict": (FLOW, ["--policy", "strict", "flow.py", "--", "--gpu"], "usage", 9, "has no GPU"),
+    "argument": (FLOW.replace("flow()", "flow(q=1)"), ["flow.py"], "usage", 23, "argument 'q'"),
+    "parameter": (FLOW, ["-p", "y=1", "flow.py"], "usage", 23, "no parameter 'y'"),
+    "name": (FLOW, ["flow.py:flw"], "usage", None, "did you mean 'flow'"),
+    "nothing": (NEVER, ["flow.py"], "usage", None, "called no pipeline"),
+    "import": (FLOW + "import nothere", ["flow.py"], "failed", 24, "'nothere' is not installed"),
+    "exception": (FLOW + "{}['x']", ["flow.py"], "failed", 24, "KeyError: 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_json_of_a_python_file_that_is_refused(cli: Cli, name: str) -> None:
+    text, words, kind, line, said = REFUSED[name]
+    cli.write("flow.py", text)
+    done = cli("run", "--json", "--python", PYTHON, *words, timeout=60)
+    error = json.loads(done.out.splitlines()[-1])["error"]
+    assert (
+        error["class"] == kind
+        and said in error["text"]
+        and done.code == (1 if kind == "failed" else 2)
+    )
+    assert (error.get("file"), error.get("line")) == (line and "flow.py", line), error
+    assert said in done.err
+
+
+def test_a_step_that_exits(cli: Cli) -> None:
+    """Its traceback ends at its own line."""
+    cli.write("flow.py", FLOW.replace("return x * 10", "sys.exit('no data')"))
+    done = cli("run", "--python", PYTHON, "flow.py", timeout=60)
+    assert done.code == 1 and "called sys.exit('no data') (flow.py:7)" in done.err
+    log = cli("logs", "scale").out
+    assert 'flow.py", line 7, in scale' in log and "/stoker/_" not in log
+
+
+def test_a_flow_by_its_name(cli: Cli) -> None:
+    """Behind FILE:FLOW stand the same words as behind FILE."""
+    cli.write(
+        "f.py",
+        "from stoker.flow import FlowSpec, Parameter, step\nclass F(FlowSpec):\n    n = Parameter('n', default=1)\n"
+        "    @step\n    def start(self): self.next(self.end)\n    @step\n    def end(self): print('n is', self.n)\n",
+    )
+    for words in (["run", "--n", "2"], ["--n", "2"]):
+        done = cli("run", "--python", PYTHON, "f.py:F", *words, timeout=60)
+        assert done.code == 0 and "n is 2" in done.out, done.err
+    wrong = cli("run", "--json", "--python", PYTHON, "f.py:F", "--n", "x", timeout=60)
+    assert wrong.code == 2 and "--n: 'x' is not" in json.loads(wrong.out)["error"]["text"]
+
+
 def test_resume_and_cancel_as_json(cli: Cli) -> None:
     cli.run({"a": {"run": "test -e go"}})
     (cli.folder / "go").touch()

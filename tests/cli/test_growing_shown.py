@@ -95,7 +95,9 @@ def test_logs_why_and_artifacts(wide: Cli) -> None:
     assert "no task of that step" in wide("logs", "latest/bad").err
     assert lines == ["work/2 | 10|10|0|2", 'work/3 | "b c"|b c|1|3', 'work/4 | {"d":1}|{"d":1}|2|4']
     assert [entry["id"] for entry in wide.json("logs", "latest/work")] == [2, 3, 4]
-    assert "step 'work/3 (item 1 of start)' ran" in wide("why", "latest/work/3").out
+    why = wide("why", "latest/work/3").out
+    assert "step 'work/3 (item 1 of start)' ran: caching is off for steps of flows" in why
+    assert "'cache: true'" in why
     assert "no task of step 'bad' was added" in wide("why", "latest/bad").out
     assert Path(wide.json("artifact", "get", "latest/work/4.part")["path"]).read_text() == "2\n"
     assert wide.json("artifact", "get", "latest/work/4.todo")["step"] == "work/4"

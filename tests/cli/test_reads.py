@@ -328,6 +328,7 @@ def test_programs_that_a_step_starts(cli: Cli, name: str) -> None:
     assert [status(cli), status(cli)] == ["succeeded", "cached"], cli("why", "latest").out
     why = cli("why", "read").out
     assert "Stoker can't see what " in why and program in why
+    assert "Stoker can't see all that 'read' reads: stoker why read" in cli("why").out
     prepare(cli, body, "(cache_policy=CachePolicy(track='strict'))")
     assert [status(cli), status(cli)] == ["succeeded", "succeeded"]
 

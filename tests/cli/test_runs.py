@@ -67,9 +67,19 @@ def test_where_and_sort(four: Cli) -> None:
         ("--where", "lr"): "--where 'lr'",
         ("--where", "lr=<3"): "--where 'lr=<3'",
         ("--where", ">3"): "--where '>3'",
+        ("--where", "lr>"): "no value behind '>'",
     }.items():
         wrong = four("runs", *words)
         assert wrong.code == 2 and part in wrong.err and wrong.out == "", words
+
+
+def test_metrics_of_all_attempts(cli: Cli) -> None:
+    """An attempt that goes on from a checkpoint logs only what is new."""
+    log = """echo '{"loss": %s}' >> $STOKER_METRICS"""
+    run = f"test -e seen && exit 1; touch seen; {log % 0.25}; exit 1"
+    cli.run({"a": {"run": f"cd {cli.folder}; {run}", "retry": {"max_retries": 1}}})
+    (one,) = json.loads(cli("runs", "--json").out)
+    assert one["metrics"] == {"a.loss": 0.25}
 
 
 def test_a_name_of_two_values(cli: Cli) -> None:

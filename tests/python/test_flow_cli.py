@@ -119,6 +119,18 @@ def test_output_raw_as_json(flow: Program) -> None:
     assert found["graph_structure"][0] == "start"
 
 
+def test_output_raw_has_values_of_configurations(flow: Program) -> None:
+    text = FLOW.replace("step, Parameter", "step, retry, Config, Parameter")
+    text = text.replace(
+        "    alpha =", "    cfg = Config('cfg', default_value={'n': 3})\n    alpha ="
+    )
+    (flow.folder / "flow.py").write_text(
+        text.replace("    @step\n    def work", "    @retry(times=cfg.n)\n    @step\n    def work")
+    )
+    found = json.loads(flow("--config-value", "cfg", '{"n": 2}', "output-raw", "--json").stdout)
+    assert found["graph"]["work"]["decorators"][0]["attributes"]["times"] == 2
+
+
 def test_version_and_help(flow: Program) -> None:
     assert flow("--quiet", "version").stderr.strip() == __import__("stoker").__version__
     for words in (("help",), ("--help",)):

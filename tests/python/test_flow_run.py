@@ -452,9 +452,12 @@ class F(FlowSpec):
     @step
     def end(self):
         print("attached", [one.name for one in type(self)._graph["end"].decorators])
+        shown = {one["name"]: one["attributes"] for one in current.graph["steps"]["start"]["decorators"]}
+        print(shown["environment"])
 """, options={"with": ["retry:times=1"], "tags": ["t"]}, STOKER_SECRET_MY_TOKEN="hush")  # fmt: skip
     assert logs(tmp_path, "start") == ["v **** i proj {'t'}\n"]
-    assert logs(tmp_path, "end") == ["attached ['resources', 'kubernetes', 'retry']\n"]
+    shown = "attached ['resources', 'kubernetes', 'retry']\n{'vars': {'A': 'v'}}\n"
+    assert logs(tmp_path, "end") == [shown], "a configuration's expression has its value"
     assert "asked for 1" in done.stderr and "GPU" in done.stderr
     task = json.loads(next(tmp_path.glob(".stoker/runs/*/end/*/1/task.json")).read_text())
     assert task["asked"]["memory_bytes"] == 200_000_000 and task["asked"]["gpu_count"] == 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -137,10 +139,33 @@ def test_cleanup_ends_what_still_runs(place: Path) -> None:
     assert asyncio.run(go()).command_obj.process.returncode is not None
 
 
-def test_what_is_not_there_says_so() -> None:
+def test_nothing_is_left(place: Path, monkeypatch: Any) -> None:
+    """Not even by who never asks for a clean-up; but a program that still runs has its folder."""
+    (own := place.parent / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    Runner(str(place), show_output=False).run()
+    runner = Runner(str(place), show_output=False, env={"NO_RUN": "1"})
+    with pytest.raises(MetaflowException):
+        runner.run()
+    del runner
+    gc.collect()
+    assert list(own.iterdir()) == []
+    started = asyncio.run(Runner(str(place), env={"SLEEP": "60"}).async_run())
+    process = started.command_obj.process
+    del started
+    gc.collect()
+    assert [one.name.split("-")[1] for one in own.iterdir()] == ["runner"]
+    process.kill()
+    process.wait()
+
+
+def test_what_is_not_there_says_so(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for kind in (NBRunner, NBDeployer):
         with pytest.raises(MetaflowException, match=f"{kind.__name__} takes .* not a notebook"):
             kind(object)
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_without_a_flow(tmp_path: Path) -> None:

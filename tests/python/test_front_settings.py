@@ -90,6 +90,8 @@ def test_memory_refused(text):
         ({"gpu_count": True}, "gpu_count True"),
         ({"memory": "lots"}, "'lots' is not a memory size"),
         ({"gpu_cont": 1}, "unknown field 'gpu_cont'; did you mean 'gpu_count'?"),
+        ({"gpus": 1}, "unknown field 'gpus'; did you mean 'gpu_count'?"),
+        ({"mem": "1GB"}, "unknown field 'mem'; did you mean 'memory'?"),
         ({"min_replicas": 3, "max_replicas": 2}, "min_replicas 3 is above max_replicas 2"),
     ],
 )

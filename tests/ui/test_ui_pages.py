@@ -421,6 +421,24 @@ def test_looks(cli: Cli, ui: Start, chromium: Browser) -> None:
         page.close()
 
 
+def test_running_steps_on_a_phone(cli: Cli, ui: Start, chromium: Browser) -> None:
+    """A run's id stays one line beside the other columns."""
+    cli.run({"before": {"run": "true"}})
+    go = cli.folder / "go"
+    document = cli.document({"train": {"run": f"until test -e {go}; do sleep 0.1; done"}})
+    running = cli.start("run", document)
+    page, _, _ = look(chromium, ui("--store", str(cli.folder)).url)
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(page.url.split("/runs")[0] + "/now")
+    cell = page.locator(".tasks td:first-child", has_text="train")
+    cell.wait_for()
+    lines = cell.evaluate("e => e.clientHeight / parseFloat(getComputedStyle(e).lineHeight)")
+    assert lines < 3.5 and page.evaluate(FAULTS) == []
+    go.touch()
+    assert running.wait(WAIT_S) == 0
+    page.close()
+
+
 def test_long_names(cli: Cli, ui: Start, chromium: Browser) -> None:
     """They go over several lines, and leave the other columns and the page's width as they are."""
     word = "a-word-that-is-long-" * 6

@@ -10,7 +10,7 @@ from typing import Any, List, NoReturn
 
 from . import registry
 from .binary import run_options
-from .errors import end_in_one_line, say
+from .errors import end_in_one_line, refuse
 
 _left = False  # the program called sys.exit()
 _sys_exit = sys.exit
@@ -49,7 +49,7 @@ def _say_if_nothing_was_called() -> None:
     file, word = sys.argv[0], "plan" if plan else "run"
     one = names[0] if names else "PIPELINE"
     has = f" (it has: {', '.join(names)})" if names else ""
-    say(
+    refuse(
         f"{file} called no pipeline and no flow, so there is nothing to {word}; "
         f"name one: stoker {word} {file}:{one}{has}"
     )

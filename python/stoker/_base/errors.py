@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any, Iterable, Optional, Set, Type
+from typing import Any, Dict, Iterable, Optional, Set, Type
 
 from . import PACKAGE
 
@@ -122,14 +122,18 @@ def lenient() -> bool:
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """``"; did you mean 'x'?"`` for the nearest known name, or an empty string.
+    """``"; did you mean 'x'?"`` for the first known name that begins with it ("gpus": gpu_count),
+    else the nearest, or an empty string.
 
     Args:
         cutoff: how alike it must be, from 0 to 1.
     """
     import difflib
 
-    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
+    known, name = list(known), str(name)
+    begin = name[:-1] if name.endswith("s") and len(name) > 3 else name
+    near = [one for one in known if len(begin) > 2 and str(one).startswith(begin)]
+    near = near or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
@@ -176,6 +180,33 @@ def user_line() -> str:
 def say(text: str) -> None:
     """Print one line on standard error, in the form of the engine's notices."""
     print(f"stoker: {text}", file=sys.stderr, flush=True)
+
+
+_CLASSES = {1: "failed", 2: "usage"}  # exit status → class of an error; others: environment
+
+
+def tell(text: str, status: int) -> None:
+    """With ``--json``, say why the program ends as the commands in C do; ``text`` may begin with
+    "FILE:LINE: "."""
+    import json
+    import re
+
+    from .binary import run_options
+
+    options = run_options()
+    if not options.get("json") and options.get("plan") != "json":
+        return
+    error: Dict[str, Any] = {"class": _CLASSES.get(status, "environment"), "text": text, "hint": ""}
+    named = re.match(r"(\S+):([0-9]+): ", text)
+    if named:
+        error.update(text=text[named.end() :], file=named[1], line=int(named[2]))
+    print(json.dumps({"error": error}, ensure_ascii=False), flush=True)
+
+
+def refuse(text: str, status: int = 2) -> None:
+    """Say why the program ends, on standard error and with ``--json`` as JSON, too."""
+    tell(text, status)
+    say(text)
 
 
 def _is_ours(trace: Any) -> bool:
@@ -230,13 +261,26 @@ def say_import(error: ImportError, trace: Any) -> None:
                 f"module '{error.name}' is not installed in {sys.executable}"
                 f"{did_you_mean(top, names)} (to install it: {sys.executable} -m pip install {top})"
             )
-    say(f"{os.path.relpath(path)}:{own.tb_lineno}: {text}")
+    refuse(f"{os.path.relpath(path)}:{own.tb_lineno}: {text}", 1)
 
 
 def _installed() -> Set[str]:
     import pkgutil
 
     return {module.name for module in pkgutil.iter_modules()}
+
+
+def _last_place(trace: Any) -> str:
+    """ "FILE:LINE: " of the innermost frame of the user's, or nothing."""
+    import os
+
+    place = ""
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if not path.startswith((PACKAGE, "<frozen")):
+            place = f"{os.path.relpath(path)}:{trace.tb_lineno}: "
+        trace = trace.tb_next
+    return place
 
 
 def end_in_one_line(
@@ -262,19 +306,15 @@ def end_in_one_line(
         return
     if not isinstance(error, StokerError):
         sys.__excepthook__(kind, error, trace)
+        if trace is not None:
+            tell(f"{_last_place(trace)}{kind.__name__}: {error}", 1)
         return
     if not error.told:
-        import os
         import re
 
         text = str(error)
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            if not code.co_filename.startswith((PACKAGE, "<frozen")):
-                place = f"{os.path.relpath(code.co_filename)}:{trace.tb_lineno}: "
-            trace = trace.tb_next
         named = re.match(r"\S+:[0-9]+: ", text)
-        say(text if named else f"{place}{text}")
+        refuse(text if named else f"{_last_place(trace) or place}{text}", error.exit_status)
     raise SystemExit(error.exit_status)
 
 

@@ -95,12 +95,12 @@ def traceback_of(exc: BaseException) -> str:
     stack = traceback.extract_tb(trace)
     if isinstance(exc, OSError) and exc.filename is not None and exc.__cause__ is None:
         return _short_traceback(exc, stack)
-    if isinstance(exc, Stopped):
-        lines = ["Traceback (most recent call last):\n", *stack.format(), f"{exc}\n"]
-    elif exc.__cause__ is None and _is_sentence(exc) and any(not is_ours(f[0]) for f in stack):
+    stopped = isinstance(exc, Stopped)
+    is_said = stopped or (exc.__cause__ is None and _is_sentence(exc))
+    if is_said and any(not is_ours(f[0]) for f in stack):
         while is_ours(stack[-1][0]):  # frames of this package that lead to the message
             stack.pop()
-        said = traceback.format_exception_only(type(exc), exc)
+        said = [f"{exc}\n"] if stopped else traceback.format_exception_only(type(exc), exc)
         lines = ["Traceback (most recent call last):\n", *stack.format(), *said]
     else:
         lines = traceback.format_exception(type(exc), exc, trace)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from .. import __version__
-from .._base.errors import StokerError, did_you_mean, say
+from .._base.errors import StokerError, did_you_mean, refuse, say, tell
 from ._commands import LATER, table
 from ._commands._context import Context, program
 from ._commands._parse import Command, HelpAsked, Option, Parsed, UsageError, help_of, parse
@@ -43,13 +43,15 @@ def run(flow: Any, words: Optional[Sequence[str]] = None) -> int:
         return _main(flow, given)
     except (UsageError, WrongValue) as bad:
         print(f"Error: {path}: {bad}", file=sys.stderr)
+        tell(f"{path}: {bad}", 2)
         _tell_runner(given, bad)
         return 2
     except MetaflowException as bad:
         print(f"{bad.headline}: {bad}", file=sys.stderr)
+        tell(f"{bad.headline}: {bad}", 1)
         return 1
     except StokerError as bad:
-        say(str(bad))
+        refuse(str(bad), bad.exit_status)
         return bad.exit_status
     except KeyboardInterrupt:
         return 130

@@ -302,7 +302,8 @@ def _runner(thing: Any) -> Any:
         from . import _cli
 
         registry.called = True
-        return _cli.run(thing, ["run", *words])
+        named = words and not words[0].startswith("-")  # a command, as behind a file
+        return _cli.run(thing, words if named else ["run", *words])
 
     return run
 

@@ -18,6 +18,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from .._base.errors import did_you_mean
 from ._decorators import decorators_of
 from ._decorators._base import to_pod
+from ._parameters import resolve
 from .exception import LintWarn
 
 RESERVED = frozenset(["name", "next", "input", "index", "cmd"])
@@ -629,7 +630,7 @@ def decorators_info(decorators: Any) -> List[Dict[str, Any]]:
     return [
         {
             "name": one.name,
-            "attributes": to_pod(one.attributes),
+            "attributes": to_pod(resolve(one.attributes)),
             "statically_defined": one.statically_defined,
             "inserted_by": getattr(one, "inserted_by", None),
         }

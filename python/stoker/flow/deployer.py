@@ -7,8 +7,10 @@ A deployed flow runs on this machine by itself (``_deploy/``). ``argo_workflows(
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
+import weakref
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from .._base.binary import output_of
@@ -276,6 +278,7 @@ class NBDeployer(Deployer):
     ) -> None:
         # Alone in its folder, so that the deployed flow has no other code of that place.
         self._folder = tempfile.mkdtemp(prefix="stoker-notebook-")
+        self._forget = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         path = os.path.join(self._folder, f"{flow.__name__}.py")
         with open(path, "w", encoding="utf-8") as file:
             file.write(cell_source(flow, type(self).__name__))
@@ -286,6 +289,4 @@ class NBDeployer(Deployer):
 
     def cleanup(self) -> None:
         """Remove the file; a deployed flow has its own copy."""
-        import shutil
-
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._forget()

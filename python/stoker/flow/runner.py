@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Tuple
 
 from ._cell import cell_source
@@ -55,6 +57,7 @@ class _Process:
                 stderr=err,
                 start_new_session=True,
             )
+        weakref.finalize(self, _forget, self.process, self.folder)
         self._began = time.monotonic()
 
     def show(self) -> None:
@@ -154,10 +157,14 @@ class _Process:
 
     def remove(self) -> None:
         """End it and remove its logs."""
-        import shutil
-
         self.end()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _forget(process: subprocess.Popen[bytes], folder: str) -> None:
+    """Remove the logs that nobody can ask for any more, unless the program still writes them."""
+    if process.poll() is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class ExecutingProcess:

@@ -46,6 +46,19 @@ static const char list_mounts[] =
     "test ! -d \"$lease\" || mounts=\"$mounts $lease:$lease\"\n"
     "export TMPDIR=/tmp\n"; /* the image's */
 
+/* Of an export, the folder that the jobs' store has is on no node before: the last of its jobs on a
+ * node removes it, because a mount on it ends with it. Without flock(1) it stays, empty. */
+static const char hold[] =
+    "own=${STOKER_NEST_EMPTY##*:}\n"
+    "hold() {\n"
+    "    while mkdir -p \"$own\" && command exec 9<\"$own\" && flock -s 9; do\n"
+    "        test ! \"$own\" -ef /proc/self/fd/9 || return 0\n"
+    "    done\n"
+    "}\n"
+    "case $own in /tmp/stoker-export-*) hold 2>/dev/null ;; *) own= ;; esac\n";
+static const char let_go[] =
+    "test -z \"$own\" || { flock -w 1 9 && rmdir \"$own\"; } 2>/dev/null\n";
+
 static const char has[] = "has() { command -v \"$1\" >/dev/null 2>&1; }\n"
                           "how=$STOKER_CONTAINER\n";
 
@@ -88,9 +101,11 @@ static const char clean[] =
     "rm -rf \"$at\" 2>/dev/null || { chmod -R u+w \"$at\"; rm -rf \"$at\"; }\n"
     "exit $s\n";
 
-void stk_slurm_put_node(stk_buf *out, const char *unpack, bool has_image)
+void stk_slurm_put_node(stk_buf *out, const char *unpack, bool has_image, bool is_export)
 {
+    bool holds = is_export && !has_image;
     stk_buf_printf(out, begin, unpack);
+    stk_buf_text(out, stk_text_when(holds, hold));
     if (has_image) {
         stk_buf_text(out, "unpack");
     } else {
@@ -105,6 +120,7 @@ void stk_slurm_put_node(stk_buf *out, const char *unpack, bool has_image)
     stk_buf_text(out, end);
     stk_buf_text(out, stk_text_when(has_image,
                                     "test \"$how\" != enroot || enroot remove -f \"$box\" >&2\n"));
+    stk_buf_text(out, stk_text_when(holds, let_go));
     stk_buf_text(out, clean);
 }
 

@@ -94,7 +94,7 @@ const char *stk_slurm_array_log_path(const stk_driver_config *config, const stk_
 
 /* `unpack`: the command that lays out our program at "$at/stoker". `has_image`: the step runs in
  * STOKER_IMAGE. */
-void stk_slurm_put_node(stk_buf *out, const char *unpack, bool has_image);
+void stk_slurm_put_node(stk_buf *out, const char *unpack, bool has_image, bool is_export);
 /* For the batch script, before what starts that: where pyxis is to run the image, it does here.
  * `flags`: srun's for where each node's output goes. */
 void stk_slurm_put_pyxis(stk_buf *out, const char *unpack, const char *flags);

@@ -374,7 +374,7 @@ static int put_job_variables(const script *s, stk_err *err)
 static void put_start(const script *s)
 {
     stk_buf_text(s->out, "STOKER_START=$(cat <<'STOKER_END'\n");
-    stk_slurm_put_node(s->out, unpack_command(s), s->job->image != NULL);
+    stk_slurm_put_node(s->out, unpack_command(s), s->job->image != NULL, s->is_export);
     stk_buf_text(s->out, "STOKER_END\n)\n");
 }
 
@@ -453,7 +453,7 @@ static int write_script(script *s, const char **ret_script, stk_err *err)
         STK_TRY(put_gang(s, err));
     } else {
         STK_TRY(put_pyxis(s, err));
-        stk_slurm_put_node(&out, unpack_command(s), job->image != NULL);
+        stk_slurm_put_node(&out, unpack_command(s), job->image != NULL, s->is_export);
     }
     if (out.failed) {
         return stk_err_set(err, STK_E_SPEC, "its batch script is longer than %d MiB",

@@ -106,6 +106,8 @@ static void test_refusals(void **state)
          "p.yaml:4: step 'a': 'run' must be a list of strings and numbers, not a list"},
         {HEAD "steps:\n  train:\n    run: x\n    resorces: {}", STK_E_SPEC,
          "p.yaml:6: step 'train': unknown key 'resorces'; did you mean 'resources'?"},
+        {STEP("env: {A: 1}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': unknown key 'env'; did you mean 'environment'?"},
         {STEP("outputs: [x, x]"), STK_E_SPEC, "p.yaml:5: step 'b': output 'x' is listed twice"},
         {STEP("outputs: [.x]"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'outputs' must be names of letters, digits and _ . - that don't "
@@ -157,7 +159,7 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': 'resources.memory' is 0 bytes, but a step needs at least 6 MiB to "
          "start; write an amount like 16GB, 8 GiB or 1.5GB"},
         {STEP("resources: {gpus: 2}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': unknown key 'gpus' in 'resources'"},
+         "p.yaml:5: step 'b': unknown key 'gpus' in 'resources'; did you mean 'gpu_count'?"},
         {STEP("resources: {gpu_memory: 10XB}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'resources.gpu_memory' must be an amount like 10GB or 8 GiB, or "
          "auto, "
@@ -260,7 +262,7 @@ static void test_refusals(void **state)
         {STEP("hooks: {on_end: {run: x, python: 'm:f'}}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'on_end' needs exactly one of 'run' and 'python'"},
         {STEP("hooks: {on_fail: {run: x}}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': unknown key 'on_fail' in 'hooks'"},
+         "p.yaml:5: step 'b': unknown key 'on_fail' in 'hooks'; did you mean 'on_failure'?"},
         {STEP("isolation: thread"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'isolation' must be fork or spawn, not 'thread'"},
         {STEP("backend: {slurm: 1}"), STK_E_SPEC,

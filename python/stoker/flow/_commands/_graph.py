@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator
 from ... import __version__
 from .. import _graph
 from ._context import program
+from ._parameters import read_configs
 from ._parse import help_of
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def _dot_edges(node: Any) -> Iterator[str]:
 
 def output_raw(context: Context, values: Dict[str, Any]) -> None:
     """Print the graph as data."""
+    read_configs(context)  # attributes of decorators may be taken from them
     graph = context.graph
     if values["json"]:
         import json
