@@ -28,10 +28,9 @@ _OPTIONS = (
 _RESERVED = frozenset(_OPTIONS.split())
 _TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
 _UNPACK = "_unpacked_delayed_"
-# Of click's other arguments for an option, those that are kept and those that change nothing here.
-_CLICK = frozenset(
-    "is_flag multiple nargs hidden metavar show_choices show_envvar allow_from_autoenv".split()
-)
+# Click's other arguments for an option: those that count, and those that change nothing here.
+_CLICK = ("is_flag", "multiple", "nargs", "hidden", "metavar")
+_IDLE = ("show_choices", "show_envvar", "allow_from_autoenv")
 
 
 class JSONTypeClass:
@@ -110,10 +109,10 @@ class Parameter:
             if callable(value) and not isinstance(value, DelayEvaluator):
                 raise MetaflowException(f"parameter '{name}': its {field} can't be a function")
         for field in kwargs:
-            if field not in _CLICK:
+            if field not in (*_CLICK, *_IDLE):
                 raise MetaflowException(
                     f"parameter '{name}': Stoker's parameters have no '{field}'; there is: "
-                    f"default, type, help, required, show_default, separator, {', '.join(sorted(_CLICK))}"
+                    f"default, type, help, required, show_default, separator, {', '.join(_CLICK)}"
                 )
         self.name = name
         self.kwargs: Dict[str, Any] = {

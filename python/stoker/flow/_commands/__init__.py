@@ -37,7 +37,7 @@ def top_options() -> List[Option]:
         Option("--local-config-file", "A file of settings.", hidden=True, idle=True),
         Option("--config", "Read a Config from a file: NAME PATH.", many=True, n=2),
         Option("--config-value", "Give a Config's value: NAME JSON.", many=True, n=2),
-        Option("--mode", "How commands are executed.", idle=True),
+        Option("--mode", "With `spin`, `card` shows what `spin --persist` left."),
         Option("--branch", "The @project's branch.", hidden=True),
         Option("--production", "The @project's production branch.", "flag", hidden=True),
         Option("--name", "The @project's name.", hidden=True),

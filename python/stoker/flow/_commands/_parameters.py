@@ -44,7 +44,9 @@ def pre_mutate(context: Context) -> None:
 
 def given(values: Mapping[str, Any]) -> Dict[str, Any]:
     """Parameter's name → text, for those that the command line or the environment gives."""
-    return {k[len(KEY) :]: v for k, v in values.items() if k.startswith(KEY) and v not in (None, [])}
+    return {
+        k[len(KEY) :]: v for k, v in values.items() if k.startswith(KEY) and v not in (None, [])
+    }
 
 
 def from_runner(flow: Any, words: Sequence[str]) -> List[str]:

@@ -307,7 +307,9 @@ def help_of(command: Command, path: str) -> str:
 
 def _left(option: Option) -> str:
     if option.kind == "flag":
-        return f"{option.name} / {option.off}" if option.off not in ("", option.name) else option.name
+        return (
+            f"{option.name} / {option.off}" if option.off not in ("", option.name) else option.name
+        )
     return f"{option.name} {' '.join([_meta(option)] * option.n)}"
 
 

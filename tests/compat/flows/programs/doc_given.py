@@ -57,7 +57,8 @@ class F(FlowSpec):
         first = run["first"].task
         info = first["_graph_info"].data
         self.hidden = [
-            name in first for name in ("_graph_info", "_current_step", "_task_ok", "_success", "_nothing")
+            name in first
+            for name in ("_graph_info", "_current_step", "_task_ok", "_success", "_nothing")
         ]
         self.hidden += ["_graph_info" in task, "_graph_info" in [one.id for one in first]]
         self.graph = info == self._graph_info, sorted(info["steps"]), info["parameters"]
