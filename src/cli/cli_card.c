@@ -93,10 +93,25 @@ static int write_card(const stk_cli *cli, const stk_cli_read *read, char **ret_p
     return 0;
 }
 
+/* Writes the page of a card's file, which belongs to no run. */
+static int write_file_card(const stk_cli *cli, stk_err *err)
+{
+    STK_BUF_AUTO html = STK_BUF_INIT(1u << 30);
+    const char *path = stk_cli_value(cli, "output");
+    if (path == NULL) {
+        return stk_cli_usage(cli, err, "--file needs --output");
+    }
+    STK_TRY(stk_html_card_file(stk_cli_value(cli, "file"), &html, err));
+    return stk_file_write_atomic(path, html.data, html.len, 0644, err);
+}
+
 static int run_card(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     STK_CLI_READ_AUTO read = {0};
     STK_TEXT_AUTO path = NULL;
+    if (stk_cli_value(cli, "file") != NULL) {
+        return write_file_card(cli, err);
+    }
     STK_TRY(stk_cli_read_open(cli, 0, &read, err));
     if (!read.has_step && (stk_cli_flag(cli, "list") || stk_cli_value(cli, "id") != NULL)) {
         return stk_cli_usage(cli, err, "--list and --id need a task: RUN/STEP/ID");
@@ -121,6 +136,7 @@ static int run_card(const stk_cli *cli, stk_buf *out, stk_err *err)
 
 static const stk_option options[] = {
     {"output", 'o', "FILE", "write the page to FILE instead of the run's folder"},
+    {"file", 0, "CARD", "the page of this file of a task's folder cards alone"},
     {"id", 0, "ID", "the card with this id, of a task with several"},
     {"list", 0, NULL, "list the cards of a task"},
     {"reload", 0, "TIME", "make the page reload itself this often while the task runs"},

@@ -444,3 +444,23 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
     s.p.arena = scratch;
     return write_page(&s);
 }
+
+int stk_html_card_file(const char *path, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_TRY(stk_err_if_null(arena, err));
+    sheet s = {.p = {.arena = arena, .out = out, .err = err}};
+    s.card = stk_show_read_card(path, arena);
+    const char *type = stk_json_get_text(s.card, "type");
+    if (type == NULL) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "'%s' is not a card", path);
+    }
+    stk_html_page_open(out, stk_text_or(stk_json_get_text(s.card, "title"), "Card"));
+    stk_buf_text(out, "</header>\n");
+    STK_TRY(components(&s));
+    if (strcmp(type, "blank") != 0) {
+        pairs(&s, "Artifacts", stk_json_dump_in(stk_json_get(s.card, "previews"), arena));
+    }
+    stk_html_page_close(out);
+    return out->failed ? stk_err_set(err, STK_E_LIMIT, "the card '%s' is too large", path) : 0;
+}

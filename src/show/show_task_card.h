@@ -46,6 +46,10 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
 int stk_html_write_task_card(const stk_view *view, uint32_t i_task,
                              const stk_task_card_options *options, int64_t now_ms, const char *path,
                              stk_err *err);
+/* The page of a card's file alone, of a step that is in no run: what the step reported and, unless
+ * the card is blank, what it says of its artifacts. Errors: STK_E_NOT_FOUND: it isn't a card;
+ * STK_E_LIMIT. */
+int stk_html_card_file(const char *path, stk_buf *out, stk_err *err);
 /* Where the page lies in the run's folder, in `arena`; NULL if the view has no store. */
 const char *stk_task_card_path(const stk_view *view, uint32_t i_task, stk_arena *arena);
 

@@ -298,6 +298,11 @@ def test_what_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert sorted(_deployed.sources(str(tmp_path))) == ["a.py", "in/b.py"]
+    (tmp_path / "in" / "q.sql").touch()
+    (tmp_path / "in" / "up").symlink_to(tmp_path)
+    (tmp_path / "shared").symlink_to(tmp_path / "in")
+    found = sorted(_deployed.sources(str(tmp_path), ".sql"))
+    assert found == ["a.py", "in/b.py", "in/q.sql", "shared/b.py", "shared/q.sql"]
     record = {"name": "f", "flow": "F", "python": "", "env": {}, "cwd": "", "schedule": None}
     with pytest.raises(FileNotFoundError):
         _deployed.write(record, {"a.py": str(tmp_path / "none.py")})

@@ -419,6 +419,8 @@ def test_a_task_without_a_card_has_a_page(done: Path) -> None:
         (("latest/end", "--id", "x"), "has no card 'x'"),
         (("latest", "--list"), "RUN/STEP/ID"),
         (("latest/end", "--reload", "x"), "--reload"),
+        (("--file", "none.json"), "--file needs --output"),
+        (("--file", "none.json", "-o", "x.html"), "'none.json' is not a card"),
     ):
         bad = subprocess.run(
             [env["STOKER_BIN"], "card", *words], cwd=done, env=env, capture_output=True, text=True
@@ -598,6 +600,60 @@ def test_refresh(tmp_path: Path) -> None:
     assert 'http-equiv="refresh"' not in ended
     assert "<p>later 50" in page(tmp_path, "latest/start/1", "--id", "seldom")
     assert not list(tmp_path.glob(".stoker/runs/*/start/1/1/cards/.*"))
+
+
+SPUN = (
+    FLOW
+    + """
+class F(FlowSpec):
+    @card(type="mine", id="own", options={"title": "Mine"})
+    @card(type="blank", id="blank")
+    @card
+    @step
+    def start(self):
+        self.x = 41
+        current.card.append(Markdown("**bold** " + HOSTILE))
+        current.card["blank"].append(Markdown("# Blank"))
+        self.next(self.end)
+
+    @step
+    def end(self):
+        pass
+"""
+    + MAIN
+)
+READS = """
+from metaflow import Runner, Task, inspect_spin
+from metaflow.cards import get_cards
+with Runner("flow.py", show_output=False).spin("start", persist=True) as spun:
+    task = spun.task
+    cards = get_cards(task)
+    print([(one.type, one.id) for one in cards], len(get_cards(task, type="blank")))
+    for one in cards:
+        open(f"{one.type}.html", "w").write(one.get())
+    inspect_spin(".")
+    print([one.hash for one in get_cards(Task(task.pathspec))] == [one.hash for one in cards])
+"""
+
+
+@needs_engine
+def test_cards_of_a_spun_task(tmp_path: Path) -> None:
+    flow(tmp_path, SPUN)
+    (tmp_path / "reads.py").write_text(READS)
+    done = stoker(tmp_path, "compat", "--", sys.executable, "reads.py")
+    told = done.splitlines()
+    assert told == ["[('blank', 'blank'), ('default', None), ('mine', 'own')] 1", "True"]
+    default = (tmp_path / "default.html").read_text()
+    assert "<strong>bold</strong>" in default and "41" in default and "<script" not in default
+    blank = (tmp_path / "blank.html").read_text()
+    assert "<h1>Blank</h1>" in blank and "41" not in blank.partition("<main>")[2]
+    assert "<p>Mine 41 41 F/spin-" in (tmp_path / "mine.html").read_text()
+    for words, said in (
+        (("list",), "mine id own"),
+        (("get", "start", "--id", "blank"), "<h1>Blank</h1>"),
+        (("list", "end"), "no cards"),
+    ):
+        assert said in flow(tmp_path, SPUN, "--mode", "spin", "card", *words).stdout
 
 
 FAILS = (

@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,23 @@ def test_output_raw_has_values_of_configurations(flow: Program) -> None:
     )
     found = json.loads(flow("--config-value", "cfg", '{"n": 2}', "output-raw", "--json").stdout)
     assert found["graph"]["work"]["decorators"][0]["attributes"]["times"] == 2
+
+
+def test_the_package_is_what_a_deployment_keeps(flow: Program) -> None:
+    (flow.folder / "inner").mkdir()
+    (flow.folder / "inner" / "helper.py").touch()
+    (flow.folder / "query.sql").touch()
+    here = flow.folder.resolve()
+    code = [str(here / "flow.py"), str(here / "inner" / "helper.py")]
+    assert flow("package", "list").stdout.splitlines() == code
+    sql = str(here / "query.sql")
+    assert flow("--package-suffixes", ".sql", "package", "list").stdout.splitlines() == [*code, sql]
+    assert "Number of files: 2\n" in flow("package", "info").stderr
+    assert flow("package", "save", "code.tgz").returncode == 0
+    with tarfile.open(flow.folder / "code.tgz") as archive:
+        assert archive.getnames() == ["flow.py", "inner/helper.py"]
+    done = flow("package", "save", "none/code.tgz")
+    assert (done.returncode, "'none/code.tgz' can't be written" in done.stderr) == (1, True)
 
 
 def test_version_and_help(flow: Program) -> None:

@@ -203,17 +203,20 @@ def change(name: str, **fields: Any) -> Dict[str, Any]:
 
 
 def sources(top: str, suffixes: Optional[str] = None) -> Dict[str, str]:
-    """Path in the copy → source, for the files in a program's folder that count as its code."""
-    ends = tuple(one.strip() for one in suffixes.split(",")) if suffixes else _SUFFIXES
+    """Path in the copy → source, for the files in a program's folder that count as its code; folders
+    that are symbolic links, too. ``suffixes`` adds to those of code."""
+    ends = (*_SUFFIXES, *(one.strip() for one in (suffixes or "").split(",") if one.strip()))
     found: Dict[str, str] = {}
     ours = {os.path.realpath(one) for one in (home(), os.path.dirname(home()))}
-    for folder, inside, names in os.walk(top):
+    for folder, inside, names in os.walk(top, followlinks=True):
+        here = os.path.realpath(folder)
         inside[:] = [
             one
             for one in inside
             if not one.startswith((".", "__pycache__"))
             and not any(os.path.exists(os.path.join(folder, one, mark)) for mark in _INSTALLED)
-            and os.path.realpath(os.path.join(folder, one)) not in ours
+            and (place := os.path.realpath(os.path.join(folder, one))) not in ours
+            and os.path.commonpath([place, here]) != place  # a link to a folder above
         ]
         for name in names:
             path = os.path.join(folder, name)

@@ -90,7 +90,10 @@ def _main(flow: Any, words: List[str]) -> int:
     context = Context(flow, root, top.values)
     command, path, rest = _find(root, path, rest)
     if command.run == "_run:run":
+        from ._commands._parameters import from_runner
+
         command = table(_parameters(context)).commands["run"]
+        rest = from_runner(flow, rest)
     elif command.run == "_deploy:trigger":
         command = replace(command, options=[*_parameters(context), *command.options])
     try:

@@ -28,6 +28,9 @@ _OPTIONS = (
 _RESERVED = frozenset(_OPTIONS.split())
 _TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
 _UNPACK = "_unpacked_delayed_"
+# Click's other arguments for an option: those that count, and those that change nothing here.
+_CLICK = ("is_flag", "multiple", "nargs", "hidden", "metavar")
+_IDLE = ("show_choices", "show_envvar", "allow_from_autoenv")
 
 
 class JSONTypeClass:
@@ -72,6 +75,8 @@ class Parameter:
         help, show_default: for ``run --help``.
         required: it must be given, unless it has a default.
         separator: splits the text into a list.
+        kwargs: click's ``is_flag`` (``--alpha`` alone is a value: what the default isn't),
+            ``multiple`` (``--alpha`` many times; a tuple), ``nargs``, ``hidden``, ``metavar``.
     """
 
     IS_CONFIG_PARAMETER = False
@@ -103,6 +108,12 @@ class Parameter:
         ):
             if callable(value) and not isinstance(value, DelayEvaluator):
                 raise MetaflowException(f"parameter '{name}': its {field} can't be a function")
+        for field in kwargs:
+            if field not in (*_CLICK, *_IDLE):
+                raise MetaflowException(
+                    f"parameter '{name}': Stoker's parameters have no '{field}'; there is: "
+                    f"default, type, help, required, show_default, separator, {', '.join(_CLICK)}"
+                )
         self.name = name
         self.kwargs: Dict[str, Any] = {
             "default": default,
@@ -150,8 +161,25 @@ class Parameter:
         return bool(resolve(self.kwargs["required"])) and self.default is None
 
     @property
+    def is_flag(self) -> bool:
+        """Whether its option takes no value."""
+        return bool(self.kwargs.get("is_flag"))
+
+    @property
+    def count(self) -> int:
+        """How many values follow its option (``nargs``)."""
+        return int(self.kwargs.get("nargs", 1))
+
+    @property
+    def several(self) -> bool:
+        """Whether its value is a tuple, of what was given each time or together."""
+        return bool(self.kwargs.get("multiple")) or self.count > 1
+
+    @property
     def type(self) -> Any:
         """str, int, float, bool or JSONType; JSONType if the default is a list or dict."""
+        if self.is_flag:
+            return bool
         given = self.kwargs["type"]
         if given is not None:
             return given
@@ -161,6 +189,8 @@ class Parameter:
                 default = resolve(default)
             except MetaflowException:  # configurations are not known yet
                 return str
+        if self.several:
+            default = next(iter(default), None) if isinstance(default, (list, tuple)) else None
         if default is None or callable(default):
             return str
         kind = default.__class__
@@ -182,6 +212,12 @@ class Parameter:
         Raises:
             WrongValue: the value doesn't fit; names the parameter, the value and the type.
         """
+        if not self.several:
+            return self._convert(value)
+        values = value.split() if isinstance(value, str) else value or ()
+        return tuple(self._convert(one) for one in values)
+
+    def _convert(self, value: Any) -> Any:
         if value is None:
             return None
         kind = self.type

@@ -382,6 +382,7 @@ def hidden(
     """Artifacts of an ended task (no step: of ``_parameters``) that only their names show: name →
     ref with a ``value``."""
     values: Dict[str, Any] = {"_graph_info": graph} if graph else {}
+    values["_success"] = ok or step is None
     if step is not None:
         values.update(_current_step=step, _task_ok=ok)
     return {name: _value_ref(value, "json") for name, value in values.items()}

@@ -46,8 +46,24 @@ def spun_task(pathspec: str, store: Optional[str]) -> Optional[SpunTask]:
     folder = os.path.join(store or "", "spins", parts[1], "1")
     if len(parts) != 4 or not os.path.isdir(folder):
         return None
-    facts = dict(zip(("flow_name", "run_id", "step_name", "task_id"), parts))
+    facts = dict(zip(_PARTS, parts))
     return SpunTask({**facts, "dir": folder, "metadata": f"local@{store}"})
+
+
+def spun_tasks(flow: str, store: Optional[str]) -> List[SpunTask]:
+    """The tasks of a flow that ``spin --persist`` left in a store, the newest first."""
+    base = os.path.join(store or "", "spins")
+    found = []
+    for run in sorted(os.listdir(base) if os.path.isdir(base) else (), reverse=True):
+        task = SpunTask({**dict.fromkeys(_PARTS, ""), "dir": f"{base}/{run}/1", "metadata": store})
+        body = task._read("task.json")
+        if str(body.get("entry")).partition(":")[2].split(".")[-2:-1] == [flow]:
+            facts = zip(_PARTS, (flow, run, str(body["step"]), str(body["task"])))
+            found.append(SpunTask({**dict(facts), "dir": task.folder, "metadata": f"@{store}"}))
+    return found
+
+
+_PARTS = ("flow_name", "run_id", "step_name", "task_id")
 
 
 class SpunArtifact:
@@ -104,6 +120,19 @@ class SpunTask:
             found[name] = ref
         for name in result.get("dropped") or ():
             found.pop(name, None)
+        return found
+
+    @property
+    def cards(self) -> List[Dict[str, Any]]:
+        """Name, id, type, file and path (of its own page, else the file) of its cards."""
+        folder = os.path.join(self.folder, "cards")
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        found = []
+        for name in (one for one in names if one.endswith(".json") and one[0] != "."):
+            said = self._read(os.path.join("cards", name))
+            path = os.path.join(folder, os.path.basename(said.get("html") or name))
+            facts = {"name": name[: -len(".json")], "path": path}
+            found.append({**facts, "id": said.get("id"), "type": said.get("type")})
         return found
 
     @property

@@ -37,11 +37,19 @@ class _Process:
     """A flow's program: its process, and its two logs as files."""
 
     def __init__(
-        self, words: List[str], env: Mapping[str, str], cwd: str, show: bool, limit_s: float
+        self,
+        words: List[str],
+        env: Mapping[str, str],
+        cwd: str,
+        show: bool,
+        limit_s: float,
+        kinds: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.folder = tempfile.mkdtemp(prefix="stoker-runner-")
         option = "--deployer-attribute-file" if "deploy" in words else "--runner-attribute-file"
         self.command = [*words, option, os.path.join(self.folder, "attributes")]
+        with open(os.path.join(self.folder, "kinds"), "w", encoding="utf-8") as file:
+            json.dump(kinds or {}, file)  # which types the parameters' texts had
         self.limit_s = limit_s
         self.timed_out = False
         self.logs = self.log_files = {s: os.path.join(self.folder, s) for s in ("stdout", "stderr")}
@@ -332,7 +340,8 @@ class Runner:
     ) -> _Process:
         line = [sys.executable, *self._interpreter(), self.flow_file]
         line += [*_words(self.top_level_kwargs), command, *words, *_words(options)]
-        process = _Process(line, self.env_vars, self.cwd, show, self.file_read_timeout)
+        kinds = {key: _kind(value) for key, value in options.items()}
+        process = _Process(line, self.env_vars, self.cwd, show, self.file_read_timeout, kinds)
         self._processes.append(process)
         return process
 
@@ -466,6 +475,12 @@ def _check(key: str, option: Any, value: Any) -> None:
         kind = "a whole number"
     if not fits:
         raise TypeError(f"Invalid type for '{key}': it must be {kind}, but found {value!r}")
+
+
+def _kind(value: Any) -> str:
+    """A value's type by the name of the plain one that it is or extends."""
+    plain = (bool, int, float, str, list, tuple, dict)
+    return next((k for k in plain if isinstance(value, k)), type(value)).__name__
 
 
 def _text(value: Any) -> str:

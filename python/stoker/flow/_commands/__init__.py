@@ -29,7 +29,7 @@ def top_options() -> List[Option]:
         Option("--force-rebuild-environments", "Build environments anew.", "flag"),
         Option("--datastore", "local: artifacts are kept in the store.", convert=_datastore),
         Option("--datastore-root", "The folder that holds the store (its .stoker)."),
-        Option("--package-suffixes", "Files that belong to the code.", idle=True),
+        Option("--package-suffixes", "More suffixes of files that `deploy create` keeps."),
         Option("--with", "Add a decorator to all steps: NAME or NAME:KEY=VALUE,...", many=True),
         Option("--pylint", "Run pylint on the flow.", "flag", default=None, idle=True),
         Option("--event-logger", "Where events are logged.", idle=True),
@@ -37,7 +37,7 @@ def top_options() -> List[Option]:
         Option("--local-config-file", "A file of settings.", hidden=True, idle=True),
         Option("--config", "Read a Config from a file: NAME PATH.", many=True, n=2),
         Option("--config-value", "Give a Config's value: NAME JSON.", many=True, n=2),
-        Option("--mode", "How commands are executed.", idle=True),
+        Option("--mode", "With `spin`, `card` shows what `spin --persist` left."),
         Option("--branch", "The @project's branch.", hidden=True),
         Option("--production", "The @project's production branch.", "flag", hidden=True),
         Option("--name", "The @project's name.", hidden=True),
@@ -128,7 +128,6 @@ LATER = {
     "airflow": _LATER.format("Airflow"),
     "kubernetes": _ELSEWHERE.format("kubernetes"),
     "batch": _ELSEWHERE.format("batch"),
-    "package": "a flow has no package to show: its code is part of its runs",
 }
 
 
@@ -223,6 +222,15 @@ def table(parameters: List[Option]) -> Command:
             "Show the flow's graph as data.",
             "_graph:output_raw",
             [Option("--json", "As JSON.", "flag")],
+        ),
+        group(
+            "package",
+            "The code that `deploy create` keeps.",
+            [
+                Command("info", "Show where it comes from and how large it is.", "_package:info"),
+                Command("list", "List its files.", "_package:listing"),
+                Command("save", "Write it as a .tgz.", "_package:save", [], [Argument("path")]),
+            ],
         ),
         Command(
             "resume",

@@ -7,7 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List
 
-from .. import client
+from .. import _records, client
+from .._spun import spun_tasks
 from ..cards._client import Card, cards_of
 from ..cards._exception import CardNotPresentException
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 _DIGITS = 20  # shown digits of a card's digest
 
 
-def _tasks(context: Context, text: Any) -> List[client.Task]:
+def _tasks(context: Context, text: Any) -> List[Any]:
     """The task or tasks that a path names: STEP (of the newest run), RUN/STEP, RUN/STEP/TASK; None:
-    all tasks of the newest run."""
+    all tasks of the newest run. With ``--mode spin`` the newest that ``spin --persist`` left (None: all)."""
+    if context.top["mode"] == "spin":
+        spun = spun_tasks(context.name, _records.store_path())
+        return [one for one in spun if f"/{text}/" in f"/{one.pathspec}/"][:1] if text else spun
     parts = (text or "").split("/")
     if len(parts) == 4 and parts[0] == context.name:
         parts = parts[1:]

@@ -46,7 +46,7 @@ def create(context: Context, values: Dict[str, Any]) -> int:
     if record["schedule"]:
         _deploy.as_flows(units.refuse_others)(folder)
     left = units.remove(folder)
-    record = _deploy.write(record, _code(record["source"], context))
+    record = _deploy.write(record, code_of(context))
     context.say(
         f"Deployed {context.name} as '{record['name']}' on this machine (no cluster): {record['folder']}"
     )
@@ -100,8 +100,8 @@ def _record(context: Context, values: Dict[str, Any]) -> Dict[str, Any]:
     return {
         "name": _name(context, values),
         "flow": context.name,
-        "file": os.path.basename(_source(context)),
-        "source": _source(context),
+        "file": os.path.basename(source_of(context)),
+        "source": source_of(context),
         "cwd": os.getcwd(),
         "python": sys.executable,
         "env": _deploy.kept_environment(),
@@ -115,7 +115,7 @@ def _record(context: Context, values: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def _source(context: Context) -> str:
+def source_of(context: Context) -> str:
     return os.path.abspath(inspect.getsourcefile(context.flow) or sys.argv[0])
 
 
@@ -145,7 +145,9 @@ def _run_words(values: Dict[str, Any]) -> List[str]:
     return words
 
 
-def _code(source: str, context: Context) -> Dict[str, str]:
+def code_of(context: Context) -> Dict[str, str]:
+    """Path in a deployment → source, of the flow's code."""
+    source = source_of(context)
     found = sources(os.path.dirname(source), context.top["package_suffixes"])
     return {os.path.basename(source): source, **found}
 

@@ -29,6 +29,12 @@ class NoSuchOption(UsageError):
     raises = "ValueError"
 
 
+class Missing(UsageError):
+    """An option that must be given isn't."""
+
+    raises = "ValueError"
+
+
 class WrongKind(UsageError):
     """An option's value isn't of its kind."""
 
@@ -47,7 +53,7 @@ class Option:
         name: as it is written, with its dashes.
         kind: ``str``, ``int``, ``float``, ``bool`` (a value), ``flag`` (none; ``--no-NAME`` says
             no) or a function from text to value that raises ValueError.
-        off: the option that switches a flag off, if it isn't ``--no-NAME``.
+        off: the option that switches a flag off, if it isn't ``--no-NAME``; "" if there is none.
         convert: for a parameter: text → value, raising ValueError; ``metavar`` shows its kind.
         n: number of values that follow.
         variable: the end of the environment variable's name, if it isn't the key.
@@ -61,7 +67,7 @@ class Option:
     default: Any = None
     key: str = ""
     many: bool = False
-    off: str = ""
+    off: Optional[str] = None
     metavar: str = ""
     n: int = 1
     required: bool = False
@@ -75,7 +81,7 @@ class Option:
         self.key = self.key or self.name.lstrip("-").replace("-", "_")
         if self.kind == "flag" and self.default is None:
             self.default = False
-        if self.kind == "flag" and not self.off:
+        if self.kind == "flag" and self.off is None:
             self.off = f"--no-{self.name[2:]}"
 
     def value(self, text: str) -> Any:
@@ -179,7 +185,7 @@ def parse(
     known: Dict[str, Tuple[Option, bool]] = {}
     for option in command.options:
         known[option.name] = (option, True)
-        if option.kind == "flag":
+        if option.off:
             known[option.off] = (option, False)
     taken: Dict[str, List[Any]] = {}
     given: Dict[str, Option] = {}
@@ -221,9 +227,9 @@ def _take(
     option, yes = known[name]
     own = taken.setdefault(option.key, [])
     if option.kind == "flag":
-        if equals:
+        if equals and option.convert is None:
             raise UsageError(f"{name} is a switch: it takes no value")
-        own.append(yes)
+        own.append(option.value(text) if equals else yes)
         return option
     texts = [text] if equals else []
     while len(texts) < option.n:
@@ -247,12 +253,14 @@ def _settle(
         if found is None and text:
             given[option.key] = option
             try:
-                found = [option.value(t) for t in (text.split() if option.many else [text])]
+                several = option.many or option.n > 1
+                found = [option.value(t) for t in (text.split() if several else [text])]
             except UsageError as bad:
                 raise type(bad)(f"{bad} (from the variable {variable})") from None
+            found = found if option.many or option.n == 1 else [tuple(found)]
         if found is None:
             if option.required:
-                raise UsageError(
+                raise Missing(
                     f"{option.name} is missing: give {option.name} {_meta(option)}, or set {variable}"
                 )
             values[option.key] = [] if option.many else option.default
@@ -299,7 +307,9 @@ def help_of(command: Command, path: str) -> str:
 
 def _left(option: Option) -> str:
     if option.kind == "flag":
-        return f"{option.name} / {option.off}"
+        return (
+            f"{option.name} / {option.off}" if option.off not in ("", option.name) else option.name
+        )
     return f"{option.name} {' '.join([_meta(option)] * option.n)}"
 
 

@@ -9,6 +9,7 @@ import tempfile
 from typing import Any, Dict, Iterator, List, Optional, Union
 
 from ..._base.binary import output_of
+from .._spun import SpunTask
 from ._exception import (
     CardNotPresentException,
     IncorrectArgumentException,
@@ -51,6 +52,8 @@ class Card:
         seconds."""
         run, step, task = self.task.path_components[1:]
         words = ["card", f"{run}/{step}/{task}", "--id", self._name, "-o", path]
+        if isinstance(self.task, SpunTask):
+            words = ["card", "--file", self.path, "-o", path]
         output_of(words + (["--reload", str(reload_s)] if reload_s else []), self.task._store)
 
     def get(self, reload_s: int = 0) -> str:
@@ -113,6 +116,8 @@ class CardContainer:
 
 def cards_of(task: Any) -> List[Card]:
     """The cards of a client's task."""
+    if isinstance(task, SpunTask):
+        return [Card(task, one) for one in task.cards]
     found = task._now.full.get("cards") or ()
     rank = task._now.rank
     return [Card(task, _of_node(one, rank) if rank else one) for one in found]
@@ -148,7 +153,7 @@ def get_cards(
         if task.count("/") != 3:
             raise IncorrectPathspecException(f"a task is FLOW/RUN/STEP/TASK, not '{task}'")
         task = Task(task, _namespace_check=False)
-    elif not isinstance(task, Task):
+    elif not isinstance(task, (Task, SpunTask)):
         raise IncorrectArgumentException(
             f"get_cards takes a Task or FLOW/RUN/STEP/TASK, not a {task.__class__.__name__}"
         )

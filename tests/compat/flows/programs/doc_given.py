@@ -57,11 +57,13 @@ class F(FlowSpec):
         first = run["first"].task
         info = first["_graph_info"].data
         self.hidden = [
-            name in first for name in ("_graph_info", "_current_step", "_task_ok", "_nothing")
+            name in first
+            for name in ("_graph_info", "_current_step", "_task_ok", "_success", "_nothing")
         ]
         self.hidden += ["_graph_info" in task, "_graph_info" in [one.id for one in first]]
         self.graph = info == self._graph_info, sorted(info["steps"]), info["parameters"]
         self.hidden += [first["_current_step"].data, first["_task_ok"].data]
+        self.hidden += [first["_success"].data, task["_success"].data]
         self.alone = hasattr(current, "parallel"), "parallel" in current
         ended = Flow("F").latest_successful_run
         self.trigger = ended and [one.name for one in Trigger.from_runs([ended]).events]
