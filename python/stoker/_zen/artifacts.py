@@ -35,6 +35,10 @@ _MATERIALIZERS = (
     ("stoker._zen.mlflow_services.", "service", "Service"),
     ("uuid.", "uuid", "UUID"),
 )
+_INTEGRATIONS = {  # a materializer's module → the integration that has it
+    **{name: name for name in ("numpy", "pandas", "sklearn")},
+    **{"pillow_image": "pillow", "sparse": "scipy"},
+}
 
 
 class ArtifactVersionResponse(Response):
@@ -141,7 +145,8 @@ class ArtifactVersionResponse(Response):
             return Source(f"zenml.materializers.{self._model_kind}")
         for begins, module, name in _MATERIALIZERS:
             if kind.startswith(begins):
-                return Source(f"zenml.materializers.{module}_materializer.{name}Materializer")
+                home = f"integrations.{_INTEGRATIONS[module]}." if module in _INTEGRATIONS else ""
+                return Source(f"zenml.{home}materializers.{module}_materializer.{name}Materializer")
         return Source("zenml.materializers.cloudpickle_materializer.CloudpickleMaterializer")
 
     @property

@@ -24,7 +24,7 @@ from . import (
 )
 from .answers import NONE, Answers, nothing
 from .dynamic import running_body
-from .lazy import LazyArtifact
+from .lazy import LazyArtifact, LazyVersion
 from .page import Page
 from .repository import Repository
 from .responses import ProjectResponse, UserResponse, project, user
@@ -325,7 +325,12 @@ class Client(Repository, Answers):
         model_version_name_or_number_or_id: Any = None,
         **_: Any,
     ) -> models.ModelVersionResponse:
-        """A version by number, name, stage or id; by id also without a model. Raises KeyError."""
+        """A version by number, name, stage or id; by id also without a model. Raises KeyError.
+
+        In a pipeline's body, what is asked of it is looked up when the step that takes it starts.
+        """
+        if active_graph() is not None and running_body() is None:
+            return LazyVersion(model_name_or_id, model_version_name_or_number_or_id)  # type: ignore[return-value]
         if model_name_or_id is None:
             id = model_version_name_or_number_or_id
             return targets.model_version({"model_version_id": id})

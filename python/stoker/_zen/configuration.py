@@ -6,6 +6,7 @@ import time
 import uuid
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
+from .._base import registry
 from .._definition.docker import DockerSettings
 from .._definition.settings import CachePolicy, ResourceSettings
 from .._definition.types import ExecutionMode, Model
@@ -54,9 +55,12 @@ class Configuration:
 
     @property
     def parameters(self) -> Dict[str, Any]:
-        """Parameters by name; pydantic's models as dicts."""
+        """Parameters by name; pydantic's models as dicts. What a step looks up when it starts isn't
+        one."""
         given = self._native.parameters.items()
-        return {k: v.model_dump() if hasattr(v, "model_dump") else v for k, v in given}
+        late = {k for k, v in given if isinstance(v, dict) and registry.late.keys() & v.keys()}
+        kept = {k: v for k, v in given if k not in late}
+        return {k: v.model_dump() if hasattr(v, "model_dump") else v for k, v in kept.items()}
 
     @property
     def environment(self) -> Dict[str, str]:

@@ -141,11 +141,23 @@ class Step:
         self.id = records.id_of("step", f"{_head(native)}/{native.step_name}")
         kept = native.extra.get("zenml") or {}
         self.name = str(kept.get("shown") or native.step_name)
-        self.config = native.step_run.config
+        self.config = StepConfig(self)
         self.pipeline_run_id = records.id_of("run", _head(native))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(runs.run_of(self._native.run_id).steps[self.name], name)
+
+
+class StepConfig:
+    """The running step's configuration: its name and parameters at once, the rest from the store."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self.name = step.name
+        self.parameters = step._native.parameters
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(runs.run_of(self._step._native.run_id).steps[self.name].config, name)
 
 
 def get_step_context() -> StepContext:

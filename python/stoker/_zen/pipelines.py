@@ -119,9 +119,11 @@ class ZenPipeline(Pipeline[...]):
                 around.take(step, parts)
             for finish in to_finish:
                 finish(self, name, step)
+            _keep_result(step)
             if _waits(step):
                 # what it gets is known when it starts, so a key made before says nothing
                 step["cache"] = {"enabled": False}
+        _keep_result(spec)
 
     def _body(self, arguments: Dict[str, Any]) -> Any:
         done = super()._body(arguments)
@@ -626,6 +628,13 @@ def step(_func: Optional[Callable[..., Any]] = None, **options: Any) -> Any:
 def _substitutions(part: Mapping[str, Any]) -> Dict[str, str]:
     kept = (part.get("extra") or {}).get("zenml") or {}
     return dict(kept.get("substitutions") or {})
+
+
+def _keep_result(part: Dict[str, Any]) -> None:
+    """Without ``enable_cache`` a step always runs, but later ones may reuse what it gave."""
+    cache = part.get("cache") or {}
+    if "enabled" in cache:
+        part["cache"] = {**cache, "enabled": True, "reuse": cache["enabled"]}
 
 
 def _waits(step: Mapping[str, Any]) -> bool:
