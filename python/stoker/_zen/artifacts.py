@@ -142,7 +142,12 @@ class ArtifactVersionResponse(Response):
         if own[2] and not own[0].startswith("stoker."):
             return Source(f"{own[0]}.{own[2]}")
         if self._model_kind:
-            return Source(f"zenml.materializers.{self._model_kind}")
+            library = "pytorch" if "pytorch" in self._model_kind else "tensorflow"
+            return Source(f"zenml.integrations.{library}.materializers.{self._model_kind}")
+        if self.save_type == ArtifactSaveType.PREEXISTING:
+            return Source(
+                "zenml.artifacts.preexisting_data_materializer.PreexistingDataMaterializer"
+            )
         for begins, module, name in _MATERIALIZERS:
             if kind.startswith(begins):
                 home = f"integrations.{_INTEGRATIONS[module]}." if module in _INTEGRATIONS else ""

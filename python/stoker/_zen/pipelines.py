@@ -783,14 +783,23 @@ def _change(caller: str, given: Any, target: Dict[str, Any], add: bool) -> None:
     none of them, those of the running step's run.
 
     Raises:
-        ValueError: it names nothing, and no step is running.
+        ValueError: it names nothing, and no step is running; it names several objects; a tag
+            cascades, which only one of a pipeline does.
         KeyError: there is no such object.
     """
     several = [given] if isinstance(given, str) or hasattr(given, "name") else list(given or ())
+    target = {k: v for k, v in target.items() if v not in (None, False)}
+    named = {"artifact_name" if k in _OF_NAME else k for k in target}
+    if len(named) > 1:
+        raise ValueError(f"{caller}: {' and '.join(sorted(named))} name several objects; name one")
     if add:
+        if any(getattr(one, "cascade", None) for one in several):
+            raise ValueError(f"{caller}: a tag cascades only from @pipeline(tags=[…])")
         tags.make(several)
-    given = tags.named(several)
-    tagged(caller, given, {k: v for k, v in target.items() if v not in (None, False)}, add)
+    tagged(caller, tags.named(several), target, add)
+
+
+_OF_NAME = ("artifact_version", "infer_artifact")
 
 
 registry.connected["experiment_tracker"] = connected.is_connected

@@ -292,5 +292,6 @@ def list_tags(given: Mapping[str, Any]) -> Page[TagResponse]:
         "exclusive": lambda t: t.exclusive,
         "created": lambda t: t.created,
         "updated": lambda t: t.updated,
+        "resource_type": lambda t: [one.kind for one in holders(t.name)],
     }
     return page_of("tags", everything(), given, asked)
