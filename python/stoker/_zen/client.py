@@ -400,11 +400,13 @@ class Client(Repository, Answers):
         new_name: Optional[str] = None,
         add_or_update_values: Optional[Dict[str, str]] = None,
         remove_values: Optional[List[str]] = None,
+        update_private: Optional[bool] = None,
         **_: Any,
     ) -> secrets.SecretResponse:
-        """Change values or the name; raises KeyError."""
+        """Change values, the name, or whether it is private; raises KeyError."""
         found = secrets.get(name_id_or_prefix)
-        return secrets.update(found, new_name, add_or_update_values, remove_values)
+        given = (new_name, add_or_update_values, remove_values, update_private)
+        return secrets.update(found, *given)
 
     def delete_secret(self, name_id_or_prefix: Any, **_: Any) -> None:
         """Remove a secret; raises KeyError."""

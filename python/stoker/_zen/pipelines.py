@@ -535,6 +535,12 @@ class ZenStep(Step[..., Any]):
         return StepConfiguration(native, self.name, {})
 
     @property
+    def source_object(self) -> Any:
+        """Its function, or its class."""
+        own = getattr(self.entrypoint, "__self__", None)
+        return self.entrypoint if own is None else type(own)
+
+    @property
     def source_code(self) -> str:
         """The source of its function."""
         return inspect.getsource(self.entrypoint)
