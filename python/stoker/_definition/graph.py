@@ -172,6 +172,10 @@ class Invocation:
         self.line = user_line()
 
 
+class DuplicateStepError(StepInterfaceError, RuntimeError):
+    """Two calls of steps in a pipeline have the same id."""
+
+
 class Graph:
     """The invocations of one pipeline call, in the order of the calls."""
 
@@ -215,7 +219,7 @@ class Graph:
         if id is not None:
             check_name(id, f"id of step '{step.name}'")
             if id in self.invocations:
-                raise StepInterfaceError(
+                raise DuplicateStepError(
                     f"Duplicate step id '{id}' in pipeline '{self.pipeline.name}'; give each call its own"
                 )
             return id

@@ -223,17 +223,24 @@ def _named(value: Any) -> Any:
 
 
 def merge(low: Layer, high: Mapping[str, Any]) -> Layer:
-    """A new layer in which ``high`` wins key by key, recursively. None doesn't count; secrets are
-    joined."""
+    """A new layer in which ``high`` wins key by key, recursively. None doesn't count; secrets and
+    tags are joined."""
+    lists = {key: [*low[key], *high[key]] for key in _JOINED if low.get(key) and high.get(key)}
+    return {**_merged(low, high), **{key: list(dict.fromkeys(lists[key])) for key in lists}}
+
+
+_JOINED = ("secrets", "tags")
+
+
+def _merged(low: Layer, high: Mapping[str, Any]) -> Layer:
     merged = dict(low)
     for key, value in high.items():
         if value is None:
             continue
         before = merged.get(key)
-        if key == "secrets" and before:
-            merged[key] = list(dict.fromkeys([*before, *value]))
-        elif isinstance(before, dict) and isinstance(value, Mapping) and key != "retry":
-            merged[key] = merge(_uncovered(before, value) if key == "resources" else before, value)
+        if isinstance(before, dict) and isinstance(value, Mapping) and key != "retry":
+            before = _uncovered(before, value) if key == "resources" else before
+            merged[key] = _merged(before, value)
         else:
             merged[key] = value
     return merged

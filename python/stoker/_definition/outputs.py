@@ -129,8 +129,8 @@ def _outputs(func: Callable[..., Any], name: str, returned: Any) -> Dict[str, Ou
     if not _is_tuple(returned):
         return dict([_one(returned, "output", name)])
     args = returned.__args__
-    named = any(_is_annotated(a) for a in args)
-    if not named and not _returns_tuple(func, len(args)):
+    named = any(_is_annotated(a) for a in args) and not lenient()
+    if not named and not _returns_tuple(func, any if lenient() else all):
         return {"output": Output(returned, {})}
     if len(args) == 2 and args[1] is Ellipsis:
         raise StepInterfaceError(
@@ -182,8 +182,8 @@ def _returns_nothing(func: Callable[..., Any]) -> bool:
     return True
 
 
-def _returns_tuple(func: Callable[..., Any], length: int) -> bool:
-    """Whether every return of the function is a literal tuple, by its source; true without
+def _returns_tuple(func: Callable[..., Any], how_many: Callable[..., bool]) -> bool:
+    """Whether all (or any) returns of the function are literal tuples, by its source; true without
     source."""
     import ast
     import textwrap
@@ -204,6 +204,6 @@ def _returns_tuple(func: Callable[..., Any], length: int) -> bool:
             node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
         ):
             work.extend(ast.iter_child_nodes(node))
-    return bool(returns) and all(
+    return bool(returns) and how_many(
         isinstance(r.value, ast.Tuple) and len(r.value.elts) > 1 for r in returns
     )

@@ -64,8 +64,9 @@ class RunConfiguration:
     def enable_cache(self) -> Optional[bool]:
         """Whether results are reused; None: not given."""
         cache = self._said.get("cache")
-        enabled = cache.get("enabled") if isinstance(cache, dict) else cache
-        return None if enabled is None else bool(enabled)
+        if isinstance(cache, dict):
+            cache = cache.get("reuse", True) and cache.get("enabled")
+        return None if cache is None else bool(cache)
 
     @property
     def substitutions(self) -> Dict[str, str]:

@@ -129,10 +129,10 @@ class _Emitter:
         if known is not None and patch is None:
             return known[1:]
         layer = merge(self._scope(scope), step.layer)
-        if patch is not None:
-            layer = merge(layer, patch.layer)
         if "cache" in self.override and "enabled" in (layer.get("cache") or {}):
             layer = dict(layer, cache={k: v for k, v in layer["cache"].items() if k != "enabled"})
+        if patch is not None:
+            layer = merge(layer, patch.layer)
         whole = merge(self.top, layer)
         spec: Dict[str, Any] = {"python": step.reference()}
         profile = _profile_outputs(whole.get("gpu_profile"), step)

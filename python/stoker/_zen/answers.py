@@ -236,12 +236,15 @@ class Answers:
     def prune_artifacts(
         self, only_versions: bool = True, delete_from_artifact_store: bool = False, **_: Any
     ) -> None:
-        """Remove the versions of artifacts that no run made or took; content goes once nothing
-        refers to it."""
+        """Remove the versions of artifacts that no run made or took, and without ``only_versions``
+        the artifacts that have none left; content goes once nothing refers to it."""
         used = artifacts.used()
         for one in artifacts.versions_of():
             if one.id not in used:
                 artifacts.delete_version(one)
+        for empty in [] if only_versions else artifacts._artifacts():
+            if not empty.versions:
+                artifacts.delete_artifact(empty)
 
     # ------------------------------------------------------------------ hooks
 

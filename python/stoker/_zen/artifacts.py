@@ -35,6 +35,10 @@ _MATERIALIZERS = (
     ("stoker._zen.mlflow_services.", "service", "Service"),
     ("uuid.", "uuid", "UUID"),
 )
+_INTEGRATIONS = {  # a materializer's module → the integration that has it
+    **{name: name for name in ("numpy", "pandas", "sklearn")},
+    **{"pillow_image": "pillow", "sparse": "scipy"},
+}
 
 
 class ArtifactVersionResponse(Response):
@@ -138,10 +142,16 @@ class ArtifactVersionResponse(Response):
         if own[2] and not own[0].startswith("stoker."):
             return Source(f"{own[0]}.{own[2]}")
         if self._model_kind:
-            return Source(f"zenml.materializers.{self._model_kind}")
+            library = "pytorch" if "pytorch" in self._model_kind else "tensorflow"
+            return Source(f"zenml.integrations.{library}.materializers.{self._model_kind}")
+        if self.save_type == ArtifactSaveType.PREEXISTING:
+            return Source(
+                "zenml.artifacts.preexisting_data_materializer.PreexistingDataMaterializer"
+            )
         for begins, module, name in _MATERIALIZERS:
             if kind.startswith(begins):
-                return Source(f"zenml.materializers.{module}_materializer.{name}Materializer")
+                home = f"integrations.{_INTEGRATIONS[module]}." if module in _INTEGRATIONS else ""
+                return Source(f"zenml.{home}materializers.{module}_materializer.{name}Materializer")
         return Source("zenml.materializers.cloudpickle_materializer.CloudpickleMaterializer")
 
     @property

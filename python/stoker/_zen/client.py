@@ -24,7 +24,7 @@ from . import (
 )
 from .answers import NONE, Answers, nothing
 from .dynamic import running_body
-from .lazy import LazyArtifact
+from .lazy import LazyArtifact, LazyVersion
 from .page import Page
 from .repository import Repository
 from .responses import ProjectResponse, UserResponse, project, user
@@ -325,7 +325,12 @@ class Client(Repository, Answers):
         model_version_name_or_number_or_id: Any = None,
         **_: Any,
     ) -> models.ModelVersionResponse:
-        """A version by number, name, stage or id; by id also without a model. Raises KeyError."""
+        """A version by number, name, stage or id; by id also without a model. Raises KeyError.
+
+        In a pipeline's body, what is asked of it is looked up when the step that takes it starts.
+        """
+        if active_graph() is not None and running_body() is None:
+            return LazyVersion(model_name_or_id, model_version_name_or_number_or_id)  # type: ignore[return-value]
         if model_name_or_id is None:
             id = model_version_name_or_number_or_id
             return targets.model_version({"model_version_id": id})
@@ -395,11 +400,13 @@ class Client(Repository, Answers):
         new_name: Optional[str] = None,
         add_or_update_values: Optional[Dict[str, str]] = None,
         remove_values: Optional[List[str]] = None,
+        update_private: Optional[bool] = None,
         **_: Any,
     ) -> secrets.SecretResponse:
-        """Change values or the name; raises KeyError."""
+        """Change values, the name, or whether it is private; raises KeyError."""
         found = secrets.get(name_id_or_prefix)
-        return secrets.update(found, new_name, add_or_update_values, remove_values)
+        given = (new_name, add_or_update_values, remove_values, update_private)
+        return secrets.update(found, *given)
 
     def delete_secret(self, name_id_or_prefix: Any, **_: Any) -> None:
         """Remove a secret; raises KeyError."""

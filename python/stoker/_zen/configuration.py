@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import time
 import uuid
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
+from .._base import registry
 from .._definition.docker import DockerSettings
 from .._definition.settings import CachePolicy, ResourceSettings
 from .._definition.types import ExecutionMode, Model
@@ -33,6 +35,17 @@ _COMMON = (
 )
 
 
+def in_json(value: Any) -> Any:
+    """A parameter as JSON has it: pydantic's models as mappings, members of enumerations by value."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(in_json, value)) if type(value) in (list, tuple) else value
+    if isinstance(value, dict):
+        return {key: in_json(one) for key, one in value.items()}
+    return value.value if isinstance(value, enum.Enum) else value
+
+
 class Configuration:
     """What a run and a step have in common; the rest is as in Stoker's own client."""
 
@@ -54,9 +67,12 @@ class Configuration:
 
     @property
     def parameters(self) -> Dict[str, Any]:
-        """Parameters by name; pydantic's models as dicts."""
+        """Parameters by name; pydantic's models as dicts. What a step looks up when it starts isn't
+        one."""
         given = self._native.parameters.items()
-        return {k: v.model_dump() if hasattr(v, "model_dump") else v for k, v in given}
+        late = {k for k, v in given if isinstance(v, dict) and registry.late.keys() & v.keys()}
+        kept = {k: v for k, v in given if k not in late}
+        return {k: in_json(v) for k, v in kept.items()}
 
     @property
     def environment(self) -> Dict[str, str]:
@@ -281,6 +297,11 @@ class ExceptionInfo:
         self.user_code_line = int(line) if line.isdigit() else None
         self.source = self.message.partition(":")[0] or None
         self.error = dict(error)
+
+    def model_dump(self, **_: Any) -> Dict[str, Any]:
+        """Its fields."""
+        names = ("traceback", "message", "source", "user_code_line")
+        return {name: getattr(self, name) for name in names}
 
     def __getitem__(self, key: str) -> Any:
         return self.error[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from .._decorators import pipeline as front
 from .._definition.graph import active_graph
@@ -11,6 +11,7 @@ from .._worker import context as worker
 from . import errors, lifetime, models, records, runs
 from . import model as declared
 from .artifacts import ArtifactVersionResponse
+from .configuration import in_json
 from .materials import materializer_registry
 from .responses import load
 
@@ -98,6 +99,16 @@ class StepContext:
         made = made[0] if isinstance(made, (list, tuple)) else made
         return load(made)(uri) if isinstance(made, str) else made(uri)
 
+    def get_output_metadata(self, output_name: Optional[str] = None) -> Dict[str, Any]:
+        """What metadata an output has so far."""
+        output = _of_output(self._native._output, output_name)
+        return dict(self._native._output_metadata.get(output) or {})
+
+    def get_output_tags(self, output_name: Optional[str] = None) -> List[str]:
+        """What tags an output has so far."""
+        output = _of_output(self._native._output, output_name)
+        return list(self._native._output_tags.get(output) or ())
+
     @property
     def inputs(self) -> Any:
         """Name → artifact, of the inputs that aren't parameters."""
@@ -141,11 +152,23 @@ class Step:
         self.id = records.id_of("step", f"{_head(native)}/{native.step_name}")
         kept = native.extra.get("zenml") or {}
         self.name = str(kept.get("shown") or native.step_name)
-        self.config = native.step_run.config
+        self.config = StepConfig(self)
         self.pipeline_run_id = records.id_of("run", _head(native))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(runs.run_of(self._native.run_id).steps[self.name], name)
+
+
+class StepConfig:
+    """The running step's configuration: its name and parameters at once, the rest from the store."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self.name = step.name
+        self.parameters = {k: in_json(v) for k, v in step._native.parameters.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(runs.run_of(self._step._native.run_id).steps[self.name].config, name)
 
 
 def get_step_context() -> StepContext:

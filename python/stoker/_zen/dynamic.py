@@ -99,6 +99,8 @@ class Body(Graph):
         self.models: Dict[str, Any] = {}
         self.of_steps: Dict[str, List[str]] = {}
         self._maps: Dict[str, int] = {}
+        self._calls: Dict[str, Call] = {}
+        self._last: Set[str] = set()  # the last call whose end the body waited for
         given = run_options().get("max_workers")
         self.most = int(given) if given else max(2, os.cpu_count() or 2)
 
@@ -114,7 +116,9 @@ class Body(Graph):
     ) -> Any:
         """Run a step and return its output, a tuple of its outputs, or None."""
         future = self.submit(step, args, kwargs, id, after, alone=False)
-        return future.result()
+        result = future.result()
+        self._last = {future.invocation_id}
+        return result
 
     def submit(
         self,
@@ -131,7 +135,7 @@ class Body(Graph):
         self._refuse_missing(step, given)
         name = self._name(step, id)
         self.invocations[name] = Invocation(name, step, {}, [], ())
-        call = Call(name, id or name, step, given)
+        call = self._called(Call(name, id or name, step, given), after)
         part = Part(self, [call], self._needs([*given.values(), after]), alone)
         self._begin(part)
         return StepFuture(call)
@@ -153,9 +157,24 @@ class Body(Graph):
             self._refuse_missing(step, row)
             name = self._free(f"map_{base}_{i}")
             self.invocations[name] = Invocation(name, step, {}, [], ())
-            calls.append(Call(name, f"map:{base}:{i}", step, row))
+            calls.append(self._called(Call(name, f"map:{base}:{i}", step, row), after))
         self._begin(Part(self, calls, set(), alone=True))
         return MapResultsFuture(f"map:{base}", [StepFuture(call) for call in calls])
+
+    def _called(self, call: Call, after: Any) -> Call:
+        """Note a call, and which ones come before it besides those of which it takes outputs."""
+        self._calls[call.name] = call
+        call.after = {one.shown for one in _calls([after])}
+        call.implied = self._last
+        return call
+
+    def _before(self, call: Call, came: Mapping[str, Any]) -> List[str]:
+        """What ``spec.upstream_steps`` names besides the inputs' steps: also the last one before it,
+        unless one of the others came after that."""
+        makers = [self._calls[place[1]] for some in came.values() for place in some]
+        named = [one for one in self._calls.values() if one.shown in call.after]
+        known = {name for one in (*makers, *named) if one.part.alone for name in one.implied}
+        return sorted(call.after | (call.implied - known))
 
     def _not_begun(self, shown: str, error: BaseException) -> BaseException:
         if self.failed is None:
@@ -412,8 +431,8 @@ class Body(Graph):
         for call in part.calls:
             step = spec["steps"][call.name]
             extra = step.get("extra") or {}
-            came = {k: _origins(v) for k, v in call.given.items()}
-            more: Dict[str, Any] = {"came": {k: v for k, v in came.items() if v}, **told}
+            came = {k: v for k, v in ((k, _origins(v)) for k, v in call.given.items()) if v}
+            more: Dict[str, Any] = {"came": came, "before": self._before(call, came), **told}
             kept = {**(extra.get("zenml") or {}), **more}
             if call.shown != call.name:
                 kept["shown"] = call.shown

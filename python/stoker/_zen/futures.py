@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from .._base import registry
 from .._base.errors import did_you_mean
@@ -164,7 +164,11 @@ class Call:
     Attributes:
         name: the engine's name for it; ``shown`` is ZenML's.
         output_names: names of its outputs.
+        after, implied: what it was called after, and the last call that had ended, by ``shown``.
     """
+
+    after: Set[str] = set()
+    implied: Set[str] = set()
 
     def __init__(self, name: str, shown: str, step: Any, given: Dict[str, Any]) -> None:
         self.name, self.shown, self.step, self.given = name, shown, step, given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, Dict, Optional
 
 from .._base import registry
@@ -61,6 +62,41 @@ class LazyOfModel:
         return f"LazyOfModel({self.given!r})"
 
 
+class LazyVersion:
+    """A version of a model, looked up when the step that takes something of it starts."""
+
+    def __init__(self, model: Any, version: Any) -> None:
+        self._given = {"model": model, "version": version}
+        if isinstance(model, uuid.UUID) or model is None:
+            found = self._now()
+            self._given = {"model": found.model.name, "version": found.name}
+        self._given["version"] = getattr(self._given["version"], "value", self._given["version"])
+
+    def _now(self) -> Any:
+        from .targets import model_version
+
+        if self._given["model"] is None:
+            return model_version({"model_version_id": self._given["version"]})
+        named = {"model_name": self._given["model"], "model_version": self._given["version"]}
+        return model_version(named)
+
+    def get_artifact(self, name: str, version: Optional[str] = None) -> LazyOfModel:
+        """An artifact of it."""
+        return LazyOfModel({**self._given, "artifact": name, "artifact_version": version})
+
+    get_model_artifact = get_data_artifact = get_deployment_artifact = get_artifact
+
+    @property
+    def run_metadata(self) -> LazyMetadata:
+        """Its metadata."""
+        return LazyMetadata(self._given)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._now(), name)
+
+
 class LazyMetadata:
     """Metadata by name, looked up when the step that takes it starts."""
 
@@ -80,7 +116,7 @@ def _come_of_model(given: Dict[str, Any]) -> Any:
         return one.run_metadata[given["metadata"]]
 
     model = models.get_model_exactly(given["model"])
-    version = models.get_model_version_exactly(model, given.get("version"))
+    version = models.get_model_version(model, given.get("version"))
     native = get_step_context()
     if (native.extra.get("model") or {}).get("version_id") == str(version.id):
         version.link_running(native.run_id)

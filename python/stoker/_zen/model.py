@@ -33,7 +33,7 @@ class Model(types.Model):
         made = self.__dict__.get("_made")
         if made is not None:
             return models.get_model_version(made.model, made.id)
-        return models.get_model_version_exactly(models.get_model_exactly(self.name), self.version)
+        return models.get_model_version(models.get_model_exactly(self.name), self.version)
 
     @property
     def id(self) -> Any:

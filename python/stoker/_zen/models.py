@@ -376,7 +376,7 @@ def create_model_version(
 
 
 def get_model_version(model: Any, version: Any = None) -> ModelVersionResponse:
-    """A version by number, name, stage, id or prefix; None or ``latest``: the newest.
+    """A version by number, name, stage or id; None or ``latest``: the newest.
 
     Raises:
         KeyError: there is none.
@@ -399,8 +399,10 @@ def get_model_version(model: Any, version: Any = None) -> ModelVersionResponse:
     for one in known:
         if one.name == wanted or (wanted.isdigit() and str(one.number) == wanted):
             return one
-    found: ModelVersionResponse = found_by(f"version of model '{model.name}'", version, known)
-    return found
+    for one in known:
+        if wanted in (str(one.id), one.id.hex):
+            return one
+    raise KeyError(f"model '{model.name}' has no version '{wanted}'")
 
 
 def resolve(
@@ -423,10 +425,10 @@ def resolve(
     if version is None and new:
         return create_model_version(model, None, _of_version(given))
     try:
-        return get_model_version_exactly(model, version)
+        return get_model_version(model, version)
     except KeyError:
         text = str(getattr(version, "value", version))
-        if isinstance(version, int) or text in [s.value for s in ModelStages]:
+        if text.isnumeric() or text in [s.value for s in ModelStages]:
             raise
         return create_model_version(model, text, _of_version(given))
 
@@ -441,17 +443,6 @@ def get_model_exactly(name: str) -> ModelResponse:
     if record is None:
         raise KeyError(f"there is no model '{name}'")
     return ModelResponse(record)
-
-
-def get_model_version_exactly(model: ModelResponse, version: Any) -> ModelVersionResponse:
-    """A version, not by a prefix."""
-    found = get_model_version(model, version)
-    text = str(getattr(version, "value", version))
-    if version is None or text in ("latest", found.name, str(found.number), found.stage or ""):
-        return found
-    if str(found.id) == text:
-        return found
-    raise KeyError(f"model '{model.name}' has no version '{text}'")
 
 
 def version_of_run(run: str, step: Optional[str]) -> Optional[ModelVersionResponse]:

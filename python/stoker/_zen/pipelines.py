@@ -119,9 +119,11 @@ class ZenPipeline(Pipeline[...]):
                 around.take(step, parts)
             for finish in to_finish:
                 finish(self, name, step)
+            _keep_result(step)
             if _waits(step):
                 # what it gets is known when it starts, so a key made before says nothing
                 step["cache"] = {"enabled": False}
+        _keep_result(spec)
 
     def _body(self, arguments: Dict[str, Any]) -> Any:
         done = super()._body(arguments)
@@ -533,6 +535,12 @@ class ZenStep(Step[..., Any]):
         return StepConfiguration(native, self.name, {})
 
     @property
+    def source_object(self) -> Any:
+        """Its function, or its class."""
+        own = getattr(self.entrypoint, "__self__", None)
+        return self.entrypoint if own is None else type(own)
+
+    @property
     def source_code(self) -> str:
         """The source of its function."""
         return inspect.getsource(self.entrypoint)
@@ -626,6 +634,13 @@ def step(_func: Optional[Callable[..., Any]] = None, **options: Any) -> Any:
 def _substitutions(part: Mapping[str, Any]) -> Dict[str, str]:
     kept = (part.get("extra") or {}).get("zenml") or {}
     return dict(kept.get("substitutions") or {})
+
+
+def _keep_result(part: Dict[str, Any]) -> None:
+    """Without ``enable_cache`` a step always runs, but later ones may reuse what it gave."""
+    cache = part.get("cache") or {}
+    if "enabled" in cache:
+        part["cache"] = {**cache, "enabled": True, "reuse": cache["enabled"]}
 
 
 def _waits(step: Mapping[str, Any]) -> bool:
@@ -774,14 +789,23 @@ def _change(caller: str, given: Any, target: Dict[str, Any], add: bool) -> None:
     none of them, those of the running step's run.
 
     Raises:
-        ValueError: it names nothing, and no step is running.
+        ValueError: it names nothing, and no step is running; it names several objects; a tag
+            cascades, which only one of a pipeline does.
         KeyError: there is no such object.
     """
     several = [given] if isinstance(given, str) or hasattr(given, "name") else list(given or ())
+    target = {k: v for k, v in target.items() if v not in (None, False)}
+    named = {"artifact_name" if k in _OF_NAME else k for k in target}
+    if len(named) > 1:
+        raise ValueError(f"{caller}: {' and '.join(sorted(named))} name several objects; name one")
     if add:
+        if any(getattr(one, "cascade", None) for one in several):
+            raise ValueError(f"{caller}: a tag cascades only from @pipeline(tags=[…])")
         tags.make(several)
-    given = tags.named(several)
-    tagged(caller, given, {k: v for k, v in target.items() if v not in (None, False)}, add)
+    tagged(caller, tags.named(several), target, add)
+
+
+_OF_NAME = ("artifact_version", "infer_artifact")
 
 
 registry.connected["experiment_tracker"] = connected.is_connected

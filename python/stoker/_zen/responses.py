@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Union
 
-from . import records
+from . import fields, records
 from .records import id_of
 
 
@@ -96,13 +96,14 @@ class Response:
         """Its id and name as YAML."""
         return f"id: {self.id}\nname: {self.name}\n"
 
-    def model_dump(self, **_: Any) -> Dict[str, Any]:
-        """Its id and name."""
-        return {"id": self.id, "name": self.name}
+    def model_dump(self, mode: str = "python", **_: Any) -> Dict[str, Any]:
+        """Its id and name, and its attributes as body, metadata and resources."""
+        found = fields.dump(self)
+        return fields.in_json(found) if mode == "json" else found
 
     def model_dump_json(self, **_: Any) -> str:
         """The same as JSON."""
-        return json.dumps(self.model_dump(), default=str)
+        return json.dumps(self.model_dump(mode="json"))
 
     def __getattr__(self, name: str) -> Any:
         if name in type(self)._absent:
@@ -248,14 +249,13 @@ def found_by(what: str, text: Any, candidates: List[Any]) -> Any:
         some = [row[0] for row in names if wanted in row[column]]
         if some:
             return some[-1]
-    for column in (1, 2):
-        begins = [any(text.startswith(wanted) for text in row[column]) for row in names]
-        some = [row[0] for row, fits in zip(names, begins) if fits and wanted]
-        if len(some) == 1:
-            return some[0]
-        if some:
-            shown = ", ".join(str(c.name) for c in some[:5])
-            raise KeyError(f"{len(some)} {what}s begin with '{wanted}': {shown}")
+    begins = [any(text.startswith(wanted) for text in (*ids, *name)) for _, ids, name in names]
+    some = [row[0] for row, fits in zip(names, begins) if fits and wanted]
+    if len(some) == 1:
+        return some[0]
+    if some:
+        shown = ", ".join(str(c.name) for c in some[:5])
+        raise KeyError(f"{len(some)} {what}s begin with '{wanted}': {shown}")
     raise KeyError(f"there is no {what} '{wanted}'")
 
 

@@ -186,11 +186,19 @@ def update(
     new_name: Optional[str] = None,
     more: Optional[Mapping[str, str]] = None,
     gone: Optional[List[str]] = None,
+    private: Optional[bool] = None,
 ) -> SecretResponse:
-    """Change values or the name."""
+    """Change values, the name, or whether it is private.
+
+    Raises:
+        KeyError: a value that should go isn't there.
+    """
     values = {**secret.secret_values, **(more or {})}
-    values = {k: v for k, v in values.items() if k not in (gone or ())}
-    body = _body(new_name or secret.name, values, secret.private)
+    for key in gone or ():
+        if key not in values:
+            raise KeyError(f"secret '{secret.name}' has no value '{key}'")
+        del values[key]
+    body = _body(new_name or secret.name, values, secret.private if private is None else private)
     if new_name and new_name != secret.name:
         records.create("secret", new_name, {**body, "id": str(secret.id)})
         records.remove("secret", secret.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import json
 import os
@@ -31,10 +32,12 @@ class StepRunInputResponse(ArtifactVersionResponse):
     index: Optional[int] = None
     chunk_index: Optional[int] = None
     chunk_size: Optional[int] = None
-    input_type = StepRunInputArtifactType.STEP_OUTPUT
 
-    def __init__(self, version: ArtifactVersionResponse) -> None:
+    def __init__(
+        self, version: ArtifactVersionResponse, input_type: StepRunInputArtifactType
+    ) -> None:
         super().__init__(version.row)
+        self.input_type = input_type
 
 
 class StepRunResponse(Response):
@@ -165,6 +168,7 @@ class StepRunResponse(Response):
     def inputs(self) -> Names[List[StepRunInputResponse]]:
         """Input name → the artifacts; parameters are ``config.parameters``."""
         found: Dict[str, List[ArtifactVersionResponse]] = {}
+        types = collections.defaultdict(lambda: StepRunInputArtifactType.STEP_OUTPUT)
         came = self._kept.get("came") or {}
         for name, body in (self.native.body.get("inputs") or {}).items():
             origins = body.get("from")
@@ -174,12 +178,17 @@ class StepRunResponse(Response):
                 texts = [origins] if isinstance(origins, str) else origins
                 found[name] = [self._origin(text) for text in texts if "." in text]
             elif registry.late.keys() & _keys(body.get("value")):
-                found[name] = self._late(body["value"])
+                given = next(iter(body["value"].values()))
+                if "metadata" in given:
+                    continue  # neither an input nor a parameter
+                found[name] = self._late(given)
+                types[name] = StepRunInputArtifactType.LAZY_LOADED
             elif "digest" in body:
+                types[name] = StepRunInputArtifactType.EXTERNAL
                 digest = body["digest"]
                 some = [one for one in self._versions if one.artifact_digest == digest]
                 found[name] = some[-1:]
-        told = {k: [StepRunInputResponse(one) for one in v] for k, v in found.items()}
+        told = {k: [StepRunInputResponse(one, types[k]) for one in v] for k, v in found.items()}
         return Names(f"input of step '{self.name}'", told)
 
     def _came(self, place: List[str]) -> ArtifactVersionResponse:
@@ -191,11 +200,15 @@ class StepRunResponse(Response):
         other = StepRunResponse(step, type(self.run)(whole.native_of(run)), self._versions)
         return other.regular_outputs[other._shown(output)]
 
-    def _late(self, value: Mapping[str, Any]) -> List[ArtifactVersionResponse]:
-        """What was the latest version when the step started, of an artifact that it named."""
-        given = next(iter(value.values()))
+    def _late(self, given: Mapping[str, Any]) -> List[ArtifactVersionResponse]:
+        """What was the latest version when the step started, of an artifact that it named, or of one
+        of a model."""
         name, version = given.get("name"), given.get("version")
-        some = [one for one in self._versions if one.name == name]
+        some = [one for one in self._versions if one.name == (name or given["artifact"])]
+        if name is None:
+            version = given.get("artifact_version")
+            ids = {one.id for of in _versions_named(given) for one in of._links()}
+            some = [one for one in some if one.id in ids]
         if version is not None:
             return [one for one in some if one.version == str(version)]
         begun = self.native.body.get("started_ms") or 0
@@ -247,17 +260,21 @@ class StepRunResponse(Response):
                 if dot:
                     places.setdefault(name, []).append(InputSpec(step, output))
         for name, some in self._kept.get("came", {}).items():
-            places[name] = [InputSpec(place[1], place[2]) for place in some]
+            places[name] = [InputSpec(self._name_of(place[1]), place[2]) for place in some]
         before = {one.step_name for some in places.values() for one in some}
-        before.update(given.get("after") or ())
+        before.update(given.get("after") or (), self._kept.get("before") or ())
         source = str(given.get("python") or self.name)
         return StepSpec(source, sorted(before), self._place, places)
+
+    def _name_of(self, place: str) -> str:
+        """What a step is called that the engine calls ``place``; itself if the run hasn't it."""
+        native = self.run.native.steps.get(place)
+        return str((native.config._zenml if native else {}).get("shown") or place)
 
     @property
     def parent_step_ids(self) -> List[uuid.UUID]:
         """The steps before it."""
-        run = self.run.native.id
-        return [records.id_of("step", f"{run}/{name}") for name in self.spec.upstream_steps]
+        return [self.run.steps[name].id for name in self.spec.upstream_steps]
 
     @property
     def source_code(self) -> Optional[str]:
@@ -397,6 +414,18 @@ def _text_of(file: str) -> str:
         return ""
     with open(file, encoding="utf-8", errors="replace") as stream:
         return stream.read()
+
+
+def _versions_named(given: Mapping[str, Any]) -> List[Any]:
+    """The versions of a model that a step may have meant when it started."""
+    from .models import get_model, get_model_version, versions
+
+    try:
+        model, version = get_model(given["model"]), given.get("version")
+        late = version in (None, "latest")
+        return versions(model) if late else [get_model_version(model, version)]
+    except KeyError:
+        return []  # removed since
 
 
 def _keys(value: Any) -> Any:

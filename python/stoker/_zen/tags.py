@@ -185,19 +185,21 @@ def holders(name: str) -> List[Holder]:
 
 
 def create(name: str, color: Any = None, exclusive: bool = False) -> TagResponse:
-    """Make a tag; raises EntityExistsError."""
-    color = str(getattr(color, "value", color) or _color(name))
+    """Make a tag; raises EntityExistsError, and ValueError for an unknown color."""
+    color = ColorVariants(color or _color(name)).value
     record = records.create("tag", name, {"color": color, "exclusive": bool(exclusive)})
     return TagResponse(name, record)
 
 
 def everything() -> List[TagResponse]:
     """All tags: those that were made, and those that anything has."""
+    from .artifacts import rows
     from .runs import all_tags
 
     made = records.listed("tag")
     used = [t for r in records.listed("tagged") for t in r.body.get("add") or ()]
-    return _as_objects([*(r.name for r in made), *used, *all_tags()])
+    of_outputs = [t for row in rows() for t in row.get("tags") or ()]
+    return _as_objects([*(r.name for r in made), *used, *all_tags(), *of_outputs])
 
 
 def get(name_or_id: Any) -> TagResponse:
@@ -219,7 +221,7 @@ def update(name_or_id: Any, given: Mapping[str, Any]) -> TagResponse:
         _can_be_exclusive(tag.name)
 
     def paint(body: Dict[str, Any]) -> None:
-        body["color"] = str(getattr(given.get("color"), "value", given.get("color") or tag.color))
+        body["color"] = ColorVariants(given.get("color") or tag.color).value
         if given.get("exclusive") is not None:
             body["exclusive"] = bool(given["exclusive"])
 
@@ -290,5 +292,6 @@ def list_tags(given: Mapping[str, Any]) -> Page[TagResponse]:
         "exclusive": lambda t: t.exclusive,
         "created": lambda t: t.created,
         "updated": lambda t: t.updated,
+        "resource_type": lambda t: [one.kind for one in holders(t.name)],
     }
     return page_of("tags", everything(), given, asked)

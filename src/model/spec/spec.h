@@ -117,6 +117,7 @@ typedef enum {
 
 typedef struct stk_cache_policy {
     bool enabled;
+    bool reuse;    /* false: the step always runs, and its result counts for later ones */
     bool is_asked; /* the document asks for caching; in one that grows, caching is off by default */
     int64_t expires_ms; /* 0: never */
     const char *const *ignore_inputs;

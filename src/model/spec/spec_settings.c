@@ -71,7 +71,7 @@ void stk_spec_default_settings(stk_spec_base *ret_base)
                                                       .artifact_prefix = "gpu_profile_",
                                                       .interval_ms = 1000},
                                       .grace_ms = 5000,
-                                      .cache = {.enabled = true}}};
+                                      .cache = {.enabled = true, .reuse = true}}};
     ret_base->said = ret_base->s.resources;
 }
 
@@ -250,6 +250,7 @@ static int read_track(stk_spec_reader *r, const stk_json *value, const char *lab
 
 static const stk_spec_field cache_fields[] = {
     {.label = "cache.enabled", .kind = STK_SPEC_BOOL, .at = offsetof(stk_cache_policy, enabled)},
+    {.label = "cache.reuse", .kind = STK_SPEC_BOOL, .at = offsetof(stk_cache_policy, reuse)},
     {.label = "cache.expires",
      .kind = STK_SPEC_DURATION,
      .at = offsetof(stk_cache_policy, expires_ms)},
