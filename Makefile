@@ -31,10 +31,10 @@ build/.debian: tools/debian.txt tools/bootstrap.sh
 build/build.ninja: | build/.debian
 	@$(MESON) setup build
 
+# Lines without variables (-g1): a third less to store, a quarter less to compile, and all that a report shows.
 build-asan/build.ninja: | build/.debian
-	@$(MESON) setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1
+	@$(MESON) setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Dc_args=-g1
 
-# Lines without variables (-g1): a third less to store, and all that a report shows.
 build-tsan/build.ninja: | build/.debian
 	@$(MESON) setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=1 -Dc_args=-g1
 
