@@ -24,34 +24,40 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterable
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 SILENT_S = 900  # from one test's end to the next
-ALONE = {"crash", "container", "wheel"}  # begin the suites that run one after another
-# … and that `fast` leaves out, with these:
-FURTHER = ALONE | {"kubernetes", "batch", "slurm", "ssh", "remote", "share"}
+FURTHER = {"crash", "wheel", "container", "kubernetes", "batch", "slurm", "ssh", "remote", "share"}
 LONGEST = [
+    "container",
     "compat",
-    "slurm",
     "kubernetes",
     "python",
-    "launch",
     "cli",
-    "crossings",
+    "slurm",
     "ssh",
     "remote",
+    "launch",
+    "examples",
     "share",
+    "batch",
+    "crossings",
 ]  # started first, because they take longest
 BY_NAME = {"release"}  # folders of tests/ that only their name asks for
-# Folders of tests/, beside one of the other suites: they wait more than they compute, and time nothing.
-AT_ONCE = 3
+# Folders of tests/, which wait more than they compute, and time nothing; one of them is all other suites, one after
+# another, because these use every CPU.
+AT_ONCE = 5
+ENGINES = threading.Lock()  # held by who uses the private engines of tests/container
+PRINTING = threading.Lock()
 ADDR_NO_RANDOMIZE = 0x0040000
 SIM_SEEDS_ALL = "5000"
 LEASE_STARTS_ALL = "20000"
@@ -184,7 +190,8 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
             # tsan has a folder's tests run beside the folder's own
             f"--basetemp={Path(tempfile.gettempdir()) / folder}{'-' if env else ''}",
         ]
-        status, output = run(command, SILENT_S, env)
+        with ENGINES if folder == "container" else nullcontext():
+            status, output = run(command, SILENT_S, env)
         result = Result()
         if report.exists():
             for suite in ET.parse(report).getroot().iter("testsuite"):
@@ -235,7 +242,8 @@ def tsan() -> Result:
             }
             total = sees_races({"TSAN_OPTIONS": options})
             total.add(programs("build-tsan", "unit", env, has_threads))
-            for folder in (f for f in folders() if has_mark(f, "tsan")):
+            marked = by_length(f for f in folders() if has_mark(f, "tsan"))
+            for folder in reversed(marked):  # that of the engines last
                 total.add(pytest(folder, "tsan", env))
             for report in sorted(Path(reports).iterdir()):
                 total.failed += 1
@@ -253,7 +261,8 @@ def crash() -> Result:
     command = [sys.executable, "tests/crash/crash.py", "--kills", str(kills)]
     if os.environ.get("STOKER_CRASH_PAGE"):
         command += ["--write", os.environ["STOKER_CRASH_PAGE"]]
-    status, output = run(command, max(SILENT_S, 20 * kills))
+    with ENGINES:
+        status, output = run(command, max(SILENT_S, 20 * kills))
     result = count_program("crash", status, output)
     result.said = re.findall(r"^(?:\| |\w+ is skipped: ).*", output, re.M)
     return result
@@ -314,6 +323,11 @@ def lint() -> Result:
 
 def folders() -> list[str]:
     return sorted(p.name for p in (ROOT / "tests").iterdir() if any(p.glob("test_*.py")))
+
+
+def by_length(names: Iterable[str]) -> list[str]:
+    """The longest first."""
+    return sorted(names, key=lambda n: LONGEST.index(n) if n in LONGEST else len(LONGEST))
 
 
 def has_mark(folder: str, mark: str) -> bool:
@@ -391,6 +405,16 @@ def report(name: str, result: Result, seconds: float) -> Result:
     return result
 
 
+def in_turn(suites: dict[str, Callable[[], Result]]) -> Result:
+    """Runs suites one after another and tells of each as it ends."""
+    total = Result()
+    for suite in suites.items():
+        told = timed(*suite)
+        with PRINTING:
+            total.add(report(*told))
+    return total
+
+
 def main(words: list[str]) -> int:
     scratch = tempfile.mkdtemp(prefix="st-")  # short, because it has sockets
     os.chmod(scratch, 0o1777)  # like /tmp, because some tests run as other users
@@ -414,15 +438,16 @@ def run_all(words: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    suites = plan(words)
+    suites = dict(plan(words))
     compile_front()
-    folder = {s for s in folders() if s not in ALONE}
-    suites.sort(key=lambda s: LONGEST.index(s[0]) if s[0] in LONGEST else len(LONGEST))
-    suites.sort(key=lambda s: s[0] not in ALONE)  # they wait, too; the last ones use every CPU
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(AT_ONCE) as some:
-        jobs = [(some if s[0] in folder else one).submit(timed, *s) for s in suites]
+    beside = by_length(f for f in folders() if f in suites and f != "wheel")
+    others = [s for s in suites if s not in beside]
+    others.sort(key=lambda s: s in ("tsan", "crash"))  # they want the engines, too
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        orders = [others, *([folder] for folder in beside)]
+        jobs = [pool.submit(in_turn, {s: suites[s] for s in order}) for order in orders]
         for done in as_completed(jobs):
-            total.add(report(*done.result()))
+            total.add(done.result())
     if total.passed + total.failed + total.skipped == 0:
         total.failed = 1  # nothing ran, which isn't a success
     print(f"{total.passed} passed, {total.failed} failed", flush=True)

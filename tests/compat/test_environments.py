@@ -108,6 +108,33 @@ def test_each_step_has_what_it_asks_for(tmp_path: Path, env: dict[str, str], too
     assert SEEN in anew_run.stdout and anew_run.stderr.count("making an environment") == 2
 
 
+@pytest.mark.parametrize(
+    ("pip", "has_its_own"), [("", True), ("22.2.1", True), ("22.3", False), ("26.1.dev0", False)]
+)
+def test_pip_reaches_into_an_environment(
+    monkeypatch: pytest.MonkeyPatch, pip: str, has_its_own: bool
+) -> None:
+    """Which needs none of its own then: to install one takes longer than all the rest."""
+    from stoker.flow._environments import _tools, _want
+
+    def version(name: str) -> str:
+        if not pip:
+            raise _tools.metadata.PackageNotFoundError
+        return pip
+
+    said: list[list[str]] = []
+    monkeypatch.setattr(_tools.metadata, "version", version)
+    monkeypatch.setattr(_tools.Maker, "_call", lambda self, want, words: said.append(words))
+    want = _want.Want("pypi", (("tiny", "1.0"),), "", False)
+    _tools.Maker("pip", ("pip",), "pip").make(want, "/x")
+    made, installed = said
+    assert ("--without-pip" in made) == (not has_its_own)
+    by = ["/x/bin/python", "-m", "pip"]
+    if not has_its_own:
+        by = [sys.executable, "-m", "pip", "--python", by[0]]
+    assert installed[: len(by) + 1] == [*by, "install"]
+
+
 def test_made_once_by_many(tmp_path: Path, env: dict[str, str]) -> None:
     many = [start(tmp_path, env, FLOW, "--environment=pypi", "run") for _ in range(3)]
     said = [one.communicate() for one in many]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -191,29 +192,60 @@ def test_the_recorded_options_are_accelerates() -> None:
     assert real == {option.words for option in options((DATA / f"{ACCELERATE}.txt").read_text())}
 
 
-# What accelerate's launcher would give its ranks, without starting them.
+# What accelerate's launcher would give its ranks, without starting them: a line of a folder and words, a line of
+# variables. Each is answered by a process of its own, because accelerate changes its environment.
 THEIRS = """
 import json, os, sys
 from accelerate.commands import launch
 from accelerate.utils import launch as prepare
 
-before = dict(os.environ)
 prepare.is_fp8_available = lambda: True
-args = launch.launch_command_parser().parse_args([*sys.argv[1:], "true"])
-args, defaults, from_file = launch._validate_launch_command(args)
-fields = list(defaults.deepspeed_config) if defaults else []
-fields += ["mixed_precision"] * from_file
-args.deepspeed_fields_from_accelerate_config = ",".join(fields)
-if args.use_deepspeed and not args.cpu:
-    _, made = prepare.prepare_deepspeed_cmd_env(args)
-elif args.cpu or not (args.use_fsdp or args.use_megatron_lm or args.multi_gpu):
-    _, made = prepare.prepare_simple_launcher_cmd_env(args)
-else:
-    made = prepare.prepare_multi_gpu_env(args)
-print(json.dumps({k: v for k, v in made.items() if before.get(k) != v}))
+
+def answer(words):
+    before = dict(os.environ)
+    args = launch.launch_command_parser().parse_args([*words, "true"])
+    args, defaults, from_file = launch._validate_launch_command(args)
+    fields = list(defaults.deepspeed_config) if defaults else []
+    fields += ["mixed_precision"] * from_file
+    args.deepspeed_fields_from_accelerate_config = ",".join(fields)
+    if args.use_deepspeed and not args.cpu:
+        _, made = prepare.prepare_deepspeed_cmd_env(args)
+    elif args.cpu or not (args.use_fsdp or args.use_megatron_lm or args.multi_gpu):
+        _, made = prepare.prepare_simple_launcher_cmd_env(args)
+    else:
+        made = prepare.prepare_multi_gpu_env(args)
+    return {k: v for k, v in made.items() if before.get(k) != v}
+
+for line in sys.stdin:
+    if os.fork() == 0:
+        folder, *words = json.loads(line)
+        os.chdir(folder)
+        print(json.dumps(answer(words)), flush=True)
+        os._exit(0)
+    if os.wait()[1] != 0:
+        print("null", flush=True)
 """
 FAMILY = ("ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_", "KMP_", "CUDA_", "PYTHONP")
+Ask = Callable[[Path, list[str]], dict[str, str]]
 SIZES = "--parallelism_config_cp_size 2 --parallelism_config_sp_size 2"
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """Asks one process for all tests of THEIRS: to import accelerate takes seconds."""
+    pytest.importorskip("accelerate")
+    env = ENV | {"HF_HOME": str(tmp_path_factory.mktemp("hf"))}  # no config file of this user
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([PYTHON, "-c", THEIRS], env=env, **pipes) as process:
+
+        def one(folder: Path, words: list[str]) -> dict[str, str]:
+            assert process.stdin is not None and process.stdout is not None
+            print(json.dumps([str(folder), *words]), file=process.stdin, flush=True)
+            answer = json.loads(process.stdout.readline())
+            assert answer is not None, "its own words are in this test's stderr, or the first one's"
+            return dict(answer)
+
+        yield one
 
 
 def given(prefix: str, *more: str) -> str:
@@ -254,18 +286,12 @@ def given(prefix: str, *more: str) -> str:
         "--fsdp_version 2 --zero_stage 2 --num_processes 1",  # without effect: no --use_…
     ],
 )
-def test_variables_are_accelerates(line: str, tmp_path: Path) -> None:
-    compare_variables(line.split(), tmp_path)
+def test_variables_are_accelerates(line: str, tmp_path: Path, ask: Ask) -> None:
+    compare_variables(line.split(), tmp_path, ask)
 
 
-def compare_variables(words: list[str], tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
-    env = ENV | {"HF_HOME": str(tmp_path)}  # no config file of this user
-    done = subprocess.run(
-        [PYTHON, "-c", THEIRS, *words], env=env, cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    theirs = {k: v for k, v in json.loads(done.stdout).items() if k.startswith(FAMILY)}
+def compare_variables(words: list[str], tmp_path: Path, ask: Ask) -> None:
+    theirs = {k: v for k, v in ask(tmp_path, words).items() if k.startswith(FAMILY)}
     dump = "print(__import__('json').dumps(dict(os.environ)))"
     mine = launch("--no-prefix", "--local-ranks-filter", "0", *words, *python(dump), cwd=tmp_path)
     assert mine.code == 0
@@ -294,9 +320,9 @@ def compare_variables(words: list[str], tmp_path: Path) -> None:
         "zero3_init_flag: true, zero3_save_16bit_model: false}",
     ],
 )
-def test_variables_of_a_config_file(config: str, tmp_path: Path) -> None:
+def test_variables_of_a_config_file(config: str, tmp_path: Path, ask: Ask) -> None:
     (tmp_path / "config.yaml").write_text(config)
-    compare_variables(["--config_file", "config.yaml"], tmp_path)
+    compare_variables(["--config_file", "config.yaml"], tmp_path, ask)
 
 
 def test_accelerate_computes_in_our_ranks(tmp_path: Path) -> None:

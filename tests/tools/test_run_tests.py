@@ -94,8 +94,8 @@ def test_what_each_start_of_a_test_imports_is_compiled_before(
 def test_folders_run_beside_the_suites_that_run_one_after_another(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`cli` and the first of the others meet; of the others no two do."""
-    meeting, alone, order = threading.Barrier(2, timeout=120), threading.Lock(), []
+    """Four folders and the first of the others meet; of the others no two do."""
+    meeting, alone, order = threading.Barrier(5, timeout=120), threading.Lock(), []
 
     def folder() -> run_tests.Result:
         meeting.wait()
@@ -109,12 +109,47 @@ def test_folders_run_beside_the_suites_that_run_one_after_another(
         alone.release()
         return run_tests.Result(passed=1)
 
-    others = ("lint", "unit", "crash", "container")
-    suites = [("cli", folder), *((name, lambda name=name: other(name)) for name in others)]
+    suites = [(name, folder) for name in ("cli", "compat", "container", "python")]
+    others = ("crash", "tsan", "lint", "wheel", "unit")
+    suites += [(name, lambda name=name: other(name)) for name in others]
     monkeypatch.setattr(run_tests, "plan", lambda words: list(suites))
     monkeypatch.setattr(run_tests, "compile_front", lambda: None)
     monkeypatch.setattr(run_tests.signal, "signal", lambda number, handler: None)
     monkeypatch.setenv("PATH", "/usr/bin")
     assert run_tests.run_all(["all"]) == 0
-    assert order == ["crash", "container", "lint", "unit"]
-    assert capsys.readouterr().out.endswith("5 passed, 0 failed\n")
+    assert order == ["lint", "wheel", "unit", "crash", "tsan"]
+    assert capsys.readouterr().out.endswith("9 passed, 0 failed\n")
+
+
+def test_one_suite_at_a_time_has_the_private_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second would wait for the lock of their folder, silently, for as long as the first lasts."""
+
+    def run(*words: object) -> tuple[int, str]:
+        held.append(run_tests.ENGINES.locked())
+        return 0, ""
+
+    held: list[bool] = []
+    monkeypatch.setattr(run_tests, "run", run)
+    run_tests.pytest("container", "tsan", {"A": "b"})
+    run_tests.crash()
+    run_tests.pytest("cli", "tsan")
+    assert held == [True, True, False]
+
+
+def test_what_needs_the_engines_waits_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the runs with ThreadSanitizer, too."""
+    seen: list[str] = []
+    nothing = lambda *words: run_tests.Result()  # noqa: E731
+    monkeypatch.setattr(run_tests, "sees_races", nothing)
+    monkeypatch.setattr(run_tests, "programs", nothing)
+    monkeypatch.setattr(run_tests, "pytest", lambda folder, *_: seen.append(folder) or nothing())
+    run_tests.tsan()
+    assert seen[-1] == "container" and len(seen) > 3
+
+
+def test_every_suite_runs_once() -> None:
+    """None of `fast` is missing in `all`; each folder that isn't for a release is there."""
+    every = [name for name, _ in run_tests.plan(["all"])]
+    assert len(every) == len(set(every))
+    assert set(every) >= {name for name, _ in run_tests.plan(["fast"])}
+    assert set(every) >= set(run_tests.folders()) - run_tests.BY_NAME

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib import util
+from importlib import metadata, util
 from typing import List, NamedTuple, Optional, Tuple
 
 from ..exception import InvalidEnvironmentException
@@ -42,11 +42,13 @@ class Maker(NamedTuple):
 
     def _pip(self, want: Want, folder: str) -> None:
         python = _installed(want.python)
+        inside = os.path.join(folder, "bin", "python")
         asked = requirements(want)
-        more = [] if asked else ["--without-pip"]
+        pip = [python, "-m", "pip", "--python", inside] if _pip_reaches(python) else []
+        more = ["--without-pip"] if pip or not asked else []
         self._call(want, [python, "-m", "venv", *more, folder])
         if asked:
-            words = [os.path.join(folder, "bin", "python"), "-m", "pip", "install", "--quiet"]
+            words = [*(pip or [inside, "-m", "pip"]), "install", "--quiet"]
             words += ["--disable-pip-version-check", "--no-input", "--", *asked]
             self._call(want, words)
 
@@ -147,6 +149,17 @@ def _installed(version: str) -> str:
         f"it asks for Python {version}, but {has}: install uv, which fetches it (`pip install uv`), or that version "
         "of Python"
     )
+
+
+def _pip_reaches(python: str) -> bool:
+    """Whether an interpreter's pip can install into another environment, which then needs none of its own.
+
+    That of another Python may be too old for it, or too new."""
+    try:
+        version = metadata.version("pip") if python == sys.executable else "0"
+    except metadata.PackageNotFoundError:
+        return False
+    return tuple(int(n) for n in re.findall(r"\d+", version)[:2]) >= (22, 3)
 
 
 def last_words(text: str) -> str:
