@@ -186,8 +186,9 @@ def test_pilot_reaches_its_time(project: Project, tmp_path: Path) -> None:
     engine = begin(project, 10, run, **flies(time="30:00"))
     wait_for(lambda: len(lines(tmp_path / "ran")) == 8, why=project.cluster.jobs)
     (job,) = pilots(project, "RUNNING")
-    go.touch()
     project.cluster.ask("scancel", "--signal=TERM", "--batch", job["id"])
+    wait_for(lambda: job not in pilots(project, "RUNNING"), why=project.cluster.jobs)
+    go.touch()
     finish(engine)
     assert lines(tmp_path / "ran").count("1") == 10
 
