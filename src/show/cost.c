@@ -280,7 +280,7 @@ static double cpu_seconds_of(const stk_view_attempt *attempt, const stk_json *st
     if (seconds == 0 || (attempt->end_data != NULL && is_here && used == NULL)) {
         return 0;
     }
-    return stk_json_get_number(used, "cpu_s", -1);
+    return stk_cost_nodes(start) > 1 ? -1 : stk_json_get_number(used, "cpu_s", -1);
 }
 
 static void add_attempt(sum *s, const stk_view_task *task, const stk_view_attempt *attempt,

@@ -119,6 +119,7 @@ static void test_grants(void **state)
         {"\"devices\":[]", "{\"used\":{\"cpu_s\":1800}}", "", 0.05},
         {"\"cpu_count\":4,\"devices\":[]", "{\"used\":{\"cpu_s\":1800}}", "", 0.4},
         {"\"devices\":[]", "{\"used\":{\"wall_s\":1800}}", "", -1},
+        {"\"nodes\":2,\"devices\":[]", "{\"used\":{\"cpu_s\":1800}}", "", -1},
         {"\"stack\":\"lab\",\"devices\":[]", "{\"used\":{\"cpu_s\":1800}}", "", 0},
         {"\"cpu_count\":4,\"memory_bytes\":20000000000,\"devices\":[]", "{}", "", 0.4 + 0.2},
         {"\"devices\":[" H100 "}," H100 "}]", "{}", "", 8},

@@ -24,7 +24,7 @@ const char stk_show_parts_css[] =
     "6px 20px 6px 0}.md [align=right]{text-align:right}.md [align=center]{text-align:center}.md td["
     "align=right]{white-space:nowrap}\n"
     ".artifacts>tbody>tr:not(.preview)>td:first-child{white-space:nowrap}\n"
-    ".steps td:first-child code{white-space:nowrap}.tasks td:first-child{min-width:190px}\n"
+    ".steps td:first-child code{white-space:nowrap}.tasks td:first-child{min-width:220px}\n"
     ".preview>td{border-top:0;padding:0 0 14px}.preview pre{max-height:300px;margin:0}\n"
     ".preview table.data{min-width:0;font-size:13px}.preview table.data td{padding:3px 18px 3px 0}"
     "thead td{border-top:0}.types "

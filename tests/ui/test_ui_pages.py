@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import axe_playwright_python
 import pytest
-from cli_tools import PYTHON, Cli
+from cli_tools import PYTHON, WAIT_S, Cli
 from pages import Browser, browser
 from stoker_binary import ROOT
 from ui_server import Ui
@@ -425,12 +425,13 @@ def test_running_steps_on_a_phone(cli: Cli, ui: Start, chromium: Browser) -> Non
     """A run's id stays one line beside the other columns."""
     cli.run({"before": {"run": "true"}})
     go = cli.folder / "go"
-    document = cli.document({"train": {"run": f"until test -e {go}; do sleep 0.1; done"}})
+    document = cli.document({"on_a_phone": {"run": f"until test -e {go}; do sleep 0.1; done"}})
     running = cli.start("run", document)
-    page, _, _ = look(chromium, ui("--store", str(cli.folder)).url)
+    server = ui("--store", str(cli.folder))
+    page, _, _ = look(chromium, server.url)
     page.set_viewport_size({"width": 390, "height": 900})
-    page.goto(page.url.split("/runs")[0] + "/now")
-    cell = page.locator(".tasks td:first-child", has_text="train")
+    page.goto(f"http://127.0.0.1:{server.port}/now")
+    cell = page.locator(".tasks td:first-child", has_text="on_a_phone")
     cell.wait_for()
     lines = cell.evaluate("e => e.clientHeight / parseFloat(getComputedStyle(e).lineHeight)")
     assert lines < 3.5 and page.evaluate(FAULTS) == []
