@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from front_tools import (
 )
 from play_engine import make_attempt, result_of
 from ports import free_port
+from waiting import wait_for
 
 needed("accelerate")
 needed("torch")
@@ -94,23 +96,68 @@ def deepspeed_in(folder: Path) -> None:
     (folder / "deepspeed-0.99.0.dist-info/METADATA").write_text("Name: deepspeed\nVersion: 0.99.0")
 
 
-def by_accelerate(folder: Path, options: dict[str, Any], rank: int = 0) -> dict[str, str]:
-    (folder / "script.py").write_text(
-        "import json, os\n"
-        "path = 'env-' + os.environ.get('RANK', '0') + '.json'\n"
-        "json.dump(dict(os.environ), open(path, 'w'))\n"
-    )
-    words = []
-    for name, value in {"num_processes": 2, "main_process_port": 0, **options}.items():
-        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    command = [sys.executable, "-m", "accelerate.commands.launch", *words, "script.py"]
-    done = subprocess.run(
-        command, cwd=folder, env=environment(folder), capture_output=True, timeout=WAIT_S
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    name = f"env-{rank}.json" if (folder / f"env-{rank}.json").exists() else "env-0.json"
-    said: dict[str, str] = json.loads((folder / name).read_text())
-    return said
+# `accelerate launch` for each line of a folder, its variables and words, in a process of its own; then its exit status
+# is in the file `ended`.
+LAUNCHER = """
+import json, os, signal, sys, traceback
+from accelerate.commands import launch
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    if os.fork() == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        folder, env, sys.argv = json.loads(line)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(env)
+        log = os.open("log", os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        status = 1
+        try:
+            launch.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code or 0
+        except BaseException:
+            traceback.print_exc()
+        with open("ended", "w") as file:
+            print(status, file=file)
+        os._exit(0)
+"""
+Launcher = Callable[[Path, dict[str, Any], int], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def by_accelerate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    """Variables of a rank of the real accelerate, whose import takes seconds: one process does it for all."""
+    home = tmp_path_factory.mktemp("accelerate")
+    deepspeed_in(home)
+    words = [sys.executable, "-c", LAUNCHER]
+    pipes: Any = {"stdin": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=home, env=environment(home), **pipes) as process:
+
+        def launch(folder: Path, options: dict[str, Any], rank: int) -> dict[str, str]:
+            (folder / "script.py").write_text(
+                "import json, os\n"
+                "path = 'env-' + os.environ.get('RANK', '0') + '.json'\n"
+                "json.dump(dict(os.environ), open(path, 'w'))\n"
+            )
+            words = ["launch"]
+            for name, value in {"num_processes": 2, "main_process_port": 0, **options}.items():
+                words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+            line = json.dumps([str(folder), environment(folder), [*words, "script.py"]])
+            assert process.stdin is not None
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            ended = folder / "ended"
+            wait_for(lambda: ended.exists() and ended.read_text().endswith("\n"))
+            assert ended.read_text() == "0\n", (folder / "log").read_text()
+            name = f"env-{rank}.json" if (folder / f"env-{rank}.json").exists() else "env-0.json"
+            said: dict[str, str] = json.loads((folder / name).read_text())
+            return said
+
+        yield launch
 
 
 def run_gang(
@@ -159,11 +206,13 @@ def output_of(directory: Path) -> Any:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_environment_is_accelerates_own(tmp_path: Path, group: str) -> None:
+def test_environment_is_accelerates_own(
+    tmp_path: Path, group: str, by_accelerate: Launcher
+) -> None:
     options = GROUPS[group]
     deepspeed_in(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG)
-    real = by_accelerate(tmp_path, options)
+    real = by_accelerate(tmp_path, options, 0)
     program = """
     @step
     def train() -> Any:
@@ -182,7 +231,9 @@ NODE_GROUPS = ("cpu", "multi_gpu", "fsdp", "megatron", "deepspeed")
 
 
 @pytest.mark.parametrize("group", NODE_GROUPS)
-def test_environment_on_two_machines_is_accelerates_own(tmp_path: Path, group: str) -> None:
+def test_environment_on_two_machines_is_accelerates_own(
+    tmp_path: Path, group: str, by_accelerate: Launcher
+) -> None:
     """Both machines are this one: real ``accelerate launch --num_machines 2 --machine_rank K`` beside Stoker's nodes."""
     options = GROUPS[group]
     if group == "deepspeed":
