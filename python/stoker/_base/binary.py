@@ -142,15 +142,9 @@ def run_options() -> Mapping[str, Any]:
     Raises:
         EngineError: the variable holds no JSON object.
     """
-    import json
+    from .options import asked
 
-    text = os.environ.get("STOKER_RUN_OPTIONS")
-    if not text:
-        return {}
     try:
-        options = json.loads(text)
+        return asked()
     except ValueError as bad:
-        raise EngineError(f"STOKER_RUN_OPTIONS is not JSON: {bad}") from None
-    if not isinstance(options, dict):
-        raise EngineError("STOKER_RUN_OPTIONS must be a JSON object")
-    return options
+        raise EngineError(str(bad)) from None

@@ -191,9 +191,12 @@ def tell(text: str, status: int) -> None:
     import json
     import re
 
-    from .binary import run_options
+    from .options import asked
 
-    options = run_options()
+    try:
+        options = asked()
+    except ValueError:
+        return  # which is the error that is told
     if not options.get("json") and options.get("plan") != "json":
         return
     error: Dict[str, Any] = {"class": _CLASSES.get(status, "environment"), "text": text, "hint": ""}
