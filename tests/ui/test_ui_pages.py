@@ -20,7 +20,7 @@ from cli_tools import PYTHON, WAIT_S, Cli
 from pages import Browser, browser
 from stoker_binary import ROOT
 from ui_server import Ui
-from waiting import WAIT_S, wait_for
+from waiting import wait_for
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 Start = Callable[..., Ui]
