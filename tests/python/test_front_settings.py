@@ -168,6 +168,7 @@ def test_retry_default_backoff_is_one():
     "settings,sentence",
     [
         ({"resorces": {}}, "unknown settings key 'resorces'; did you mean 'resources'"),
+        ({"slurm": {"partition": "gpu"}}, "settings={'step_operator.slurm': …}"),
         ({"orchestrator": {}, "orchestrator.kubernetes": {}}, "two keys for one component"),
         ({"step_operator:a": {}, "step_operator": {}}, "two keys for one component"),
         ({"resources": 3}, "must be a ResourceSettings or a mapping, not int"),

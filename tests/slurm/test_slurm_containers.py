@@ -3,6 +3,7 @@ stand-ins (container_programs.py); Slurm is real."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,24 @@ def test_steps(project: Project, tmp_path: Path, equip: Equip, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
+def test_secrets(project: Project, tmp_path: Path, equip: Equip, kind: str) -> None:
+    """A key of several lines reaches a step in its image, also on two nodes, and no argument, file or log."""
+    equip(kind)
+    project.env["TMPDIR"] = "/mnt"  # pyxis takes the same paths on all nodes
+    key = '--- KEY ---\nit\'s "mine", $HOME `x` = 1\tend\n--- END ---'
+    project.env["STOKER_SECRET_KEY"] = key
+    look = 'printf %s "$KEY" | md5sum; echo "$KEY"; ! grep -lz \'[m]ine\' /proc/[0-9]*/cmdline 2>&-'
+    step = {"run": look, "secrets": ["KEY"], "docker": {"parent_image": IMAGE}}
+    steps = {"a": step, "two": {**step, "gang": {"ranks": 1, "nodes": 2}}}
+    done = project.run(steps)
+    logs = project.logs()
+    assert done.returncode == 0, done.stderr + logs
+    assert logs.count(hashlib.md5(key.encode()).hexdigest()) == 3 and "mine" not in logs, logs
+    files = [p for p in tmp_path.rglob("*") if p.is_file() and "p.json" not in p.name]
+    assert [p for p in files if b"mine" in p.read_bytes() and b"END ---" in p.read_bytes()] == []
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
 def test_cancel(project: Project, tmp_path: Path, equip: Equip, kind: str) -> None:
     """The program in the image gets SIGTERM and its grace."""
     equip(kind)
@@ -73,6 +92,17 @@ def test_two_nodes(project: Project, equip: Equip, kind: str) -> None:
     assert done.returncode == 0, done.stderr + logs
     for rank in range(2):
         assert f"rank {rank} of 2 in {NAMES[kind]}" in logs, logs
+
+
+def test_no_room_for_our_program(project: Project, tmp_path: Path, equip: Equip) -> None:
+    """pyxis: where one node can't take our program, nothing of it stays on the others."""
+    equip("pyxis")
+    (tmp_path / "nodes").mkdir()
+    project.env["TMPDIR"] = str(tmp_path / "nodes")  # one folder for both, which only one can have
+    step = {"run": "true", "docker": {"parent_image": IMAGE}, "gang": {"ranks": 1, "nodes": 2}}
+    done = project.run({"g": step})
+    assert done.returncode != 0 and "exit status 74" in done.stdout + done.stderr
+    assert list((tmp_path / "nodes").iterdir()) == []
 
 
 def test_python_and_gpu(project: Project, equip: Equip) -> None:

@@ -20,7 +20,7 @@ from typing import (
 )
 
 from .._base import registry
-from .._base.errors import SettingsError, did_you_mean, refuse_unknown, warn
+from .._base.errors import SettingsError, did_you_mean, lenient, refuse_unknown, warn
 from .checked import Checked, dataclass, plain
 from .docker import DockerSettings
 
@@ -569,6 +569,11 @@ def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
             layer.update(_DIRECT[key](value, f"{where}: settings"))
         elif key in ("deployment", "deployer"):
             kept[key] = plain(value)
+        elif key in BACKENDS and not lenient():
+            raise SettingsError(
+                f"{where}: unknown settings key '{key}'; a place's options for the step are "
+                f"settings={{'step_operator.{key}': …}}"
+            )
         else:
             refuse_unknown(
                 where, "settings key", [key], [*_GENERAL, *_DIRECT, "deployment", *_COMPONENTS]
