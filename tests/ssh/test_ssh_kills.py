@@ -344,6 +344,7 @@ def test_killed_at_random(project: Project, lab: Lab, journal: Journal, store: s
 
 # --- killed at named points ---
 
+
 @pytest.mark.parametrize("point", ["ssh.far.start", "ssh.keep.agent", "ssh.keep.end"])
 def test_killed_on_the_host(project: Project, lab: Lab, journal: Journal, point: str) -> None:
     """The far end, or a keeper, stops at that point and is killed. So is the next that the engine asks for, and the engine.
