@@ -269,7 +269,7 @@ if __name__ == "__main__":
 
 
 def test_a_step_that_always_runs_gives_its_result_to_later_runs(cli: Cli) -> None:
-    text = "name: p\nsteps:\n  a: {{run: 'true', cache: {{reuse: {}}}}}\n"
+    text = "stoker: 1\nname: p\nsteps:\n  a: {{run: 'true', cache: {{reuse: {}}}}}\n"
     cli.write("p.yaml", text.format("false"))
     assert cli("run", "p.yaml").statuses == {"a": "succeeded"}
     again = cli("run", "p.yaml")
