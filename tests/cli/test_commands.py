@@ -268,6 +268,17 @@ if __name__ == "__main__":
 """
 
 
+def test_a_step_that_always_runs_gives_its_result_to_later_runs(cli: Cli) -> None:
+    text = "stoker: 1\nname: p\nsteps:\n  a: {{run: 'true', cache: {{reuse: {}}}}}\n"
+    cli.write("p.yaml", text.format("false"))
+    assert cli("run", "p.yaml").statuses == {"a": "succeeded"}
+    again = cli("run", "p.yaml")
+    assert again.statuses == {"a": "succeeded"}
+    assert "caching is off for this step" in cli("why", "latest").out
+    cli.write("p.yaml", text.format("true"))
+    assert cli("run", "p.yaml").statuses == {"a": "cached"}
+
+
 def test_options_of_a_python_file(cli: Cli) -> None:
     """Options of the command line are defaults of the file's runs; arguments after '--' belong to
     the file."""

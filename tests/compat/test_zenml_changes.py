@@ -122,6 +122,67 @@ if not Client().list_pipeline_runs(size=1).total:
 version = Client().get_model_version("net", "v")
 print(list(version.data_artifact_ids), list(version.pipeline_run_ids) != [])
 """
+DUMPED = """
+import json
+from typing import Annotated
+
+from zenml import get_step_context, pipeline, save_artifact, step
+from zenml.client import Client
+
+
+@step
+def make() -> Annotated[int, "number"]:
+    context = get_step_context()
+    context.add_output_metadata({"rows": 3})
+    context.add_output_tags(["good"])
+    print("in step", context.get_output_metadata(), context.get_output_tags())
+    return 1
+
+
+@pipeline
+def dumped():
+    make()
+
+
+if __name__ == "__main__":
+    client = Client()
+    for name in ("a1", "a2"):
+        run = dumped.with_options(run_name=name)()
+    print(sorted(run.model_dump()), run.model_dump()["body"]["status"].value)
+    print(json.loads(run.steps["make"].model_dump_json())["metadata"]["source_code"][:5])
+    print(json.loads(run.config.model_dump_json())["name"])
+    print(client.list_pipeline_runs().model_dump()["items"][0]["name"])
+    secret = client.create_secret("hidden", {"key": "unseen"})
+    print("unseen" in secret.model_dump_json(), "unseen" in repr(secret.model_dump()))
+    print(client.update_secret("hidden", update_private=True).private)
+    for ask in (
+        lambda: client.update_secret("hidden", remove_values=["none"]),
+        lambda: client.get_pipeline_run("a"),
+    ):
+        try:
+            print(ask())
+        except KeyError:
+            print("KeyError")
+    save_artifact(1, "unused")
+    client.prune_artifacts()
+    print(sorted(one.name for one in client.list_artifacts()))
+    client.prune_artifacts(only_versions=False)
+    print([one.name for one in client.list_artifacts()])
+    print(make.source_object.__name__)
+"""
+DUMPED_TOLD = """\
+['body', 'id', 'metadata', 'name', 'permission_denied', 'resources'] completed
+@step
+dumped
+a2
+False False
+True
+KeyError
+KeyError
+['number', 'unused']
+['number']
+make
+"""
 
 
 def told(folder: Path, source: str) -> str:
@@ -174,3 +235,10 @@ def test_a_model_keeps_what_a_removed_run_gave_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = LINKED.replace("if not Client().list_pipeline_runs(size=1).total:", "if False:")
     assert told(tmp_path, text).splitlines() == ["['ran::one::output'] False"]
+
+
+@needs_engine
+def test_responses_are_mappings_and_what_else_the_client_answers(tmp_path: Path) -> None:
+    lines = told(tmp_path, DUMPED).splitlines()
+    assert [line for line in lines if "in step" in line] == ["in step {'rows': 3} ['good']"]
+    assert [line for line in lines if "in step" not in line] == DUMPED_TOLD.splitlines()

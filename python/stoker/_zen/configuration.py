@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import time
 import uuid
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
@@ -12,7 +13,7 @@ from .._definition.docker import DockerSettings
 from .._definition.settings import CachePolicy, ResourceSettings
 from .._definition.types import ExecutionMode, Model
 from .._engine.config import RunConfiguration
-from . import records
+from . import fields, records
 from .responses import Response, Source
 
 VERSION = "0.98.0"  # of the interface
@@ -128,6 +129,10 @@ class Configuration:
     def model_dump(self, **_: Any) -> Dict[str, Any]:
         """Its fields."""
         return {name: _dumped(getattr(self, name)) for name in self._fields}
+
+    def model_dump_json(self, **_: Any) -> str:
+        """The same as JSON."""
+        return json.dumps(fields.in_json(self.model_dump()))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -82,6 +82,8 @@ def dump(response: Any, whole: bool = True) -> Dict[str, Any]:
     found: Dict[str, Any] = {"id": response.id, "name": response.name}
     if fields is None:
         return found
+    if fields is FIELDS["ArtifactVersionResponse"]:
+        del found["name"]  # the artifact has it
     found["permission_denied"] = False
     for part, text in zip(("body", "metadata", "resources"), fields):
         told = {name: _plain(getattr(response, name, None)) for name in text.split()}

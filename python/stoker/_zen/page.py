@@ -30,6 +30,11 @@ class Page(List[_T]):
         """The results of this page."""
         return list(self)
 
+    def model_dump(self, **given: Any) -> Dict[str, Any]:
+        """Its numbers, and its results as mappings."""
+        told = {k: getattr(self, k) for k in ("index", "max_size", "total_pages", "total")}
+        return {**told, "items": [one.model_dump(**given) for one in self]}  # type: ignore[attr-defined]
+
 
 def _several(value: Any) -> Iterable[Any]:
     return value if isinstance(value, (list, tuple, set)) else [value]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import datetime
 import json
 import os
@@ -168,9 +167,13 @@ class StepRunResponse(Response):
     def inputs(self) -> Names[List[StepRunInputResponse]]:
         """Input name → the artifacts; parameters are ``config.parameters``."""
         found: Dict[str, List[ArtifactVersionResponse]] = {}
+<<<<<<< HEAD
         types: Dict[str, StepRunInputArtifactType] = collections.defaultdict(
             lambda: StepRunInputArtifactType.STEP_OUTPUT
         )
+=======
+        types: Dict[str, StepRunInputArtifactType] = {}
+>>>>>>> zfunc
         came = self._kept.get("came") or {}
         for name, body in (self.native.body.get("inputs") or {}).items():
             origins = body.get("from")
@@ -190,7 +193,11 @@ class StepRunResponse(Response):
                 digest = body["digest"]
                 some = [one for one in self._versions if one.artifact_digest == digest]
                 found[name] = some[-1:]
-        told = {k: [StepRunInputResponse(one, types[k]) for one in v] for k, v in found.items()}
+        usual = StepRunInputArtifactType.STEP_OUTPUT
+        told = {
+            k: [StepRunInputResponse(one, types.get(k, usual)) for one in v]
+            for k, v in found.items()
+        }
         return Names(f"input of step '{self.name}'", told)
 
     def _came(self, place: List[str]) -> ArtifactVersionResponse:

@@ -401,7 +401,7 @@ static void test_settings(void **state)
                    "    secrets: [s1, s2]\n"
                    "    docker: {parent_image: j, user: null}\n"
                    "    backend: {slurm: {partition: gpu}}\n"
-                   "    cache: {enabled: false, expires: 1d}\n"
+                   "    cache: {enabled: false, reuse: false, expires: 1d}\n"
                    "    timeout: 10m\n"
                    "    grace: 0\n"
                    "    isolation: spawn\n"
@@ -420,7 +420,7 @@ static void test_settings(void **state)
     assert_true(top->retry.backoff == 1.0);
     assert_int_equal(top->timeout_ms, 90000);
     assert_int_equal(top->grace_ms, 5000);
-    assert_true(top->cache.enabled);
+    assert_true(top->cache.enabled && top->cache.reuse);
     const stk_settings *s = stk_spec_step(spec, 1)->settings;
     assert_int_equal(s->resources.cpu_milli, 8000);
     assert_int_equal(s->resources.memory_bytes, 32000000000);
@@ -442,7 +442,7 @@ static void test_settings(void **state)
                         "{\"parent_image\":\"j\",\"apt_packages\":[\"a\"],\"user\":null}");
     assert_string_equal(s->backend, "{\"slurm\":{\"partition\":\"gpu\"}}");
     assert_string_equal(top->backend, "\"local\"");
-    assert_false(s->cache.enabled);
+    assert_false(s->cache.enabled || s->cache.reuse);
     assert_int_equal(s->cache.expires_ms, 86400000);
     assert_string_equal(s->cache.salt, "s");
     assert_int_equal(s->timeout_ms, 600000);

@@ -13,8 +13,6 @@
 #include "run/exec/core/exec_sum.h"
 #include "sys/file.h"
 
-#define OFF_FOR_STEP "caching is off for this step"
-
 void stk_exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan,
                           stk_arena *arena)
 {
@@ -401,7 +399,7 @@ int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn o
     }
     ret_found->inputs = stk_exec_inputs_json(lookup, step, digests);
     if (!cache->enabled) {
-        ret_found->miss = OFF_FOR_STEP;
+        ret_found->miss = "caching is off for this step";
         return 0;
     }
     stk_key key;
@@ -417,7 +415,8 @@ int stk_exec_lookup_key(exec_lookup *lookup, uint32_t i_step, const stk_key *key
     STK_TRY(stk_err_if_null(ret_found->key, err));
     stk_err ignored = {0};
     if (!use_cache || !step->settings->cache.reuse) {
-        ret_found->miss = use_cache ? OFF_FOR_STEP : "caching is off for this run";
+        ret_found->miss =
+            use_cache ? "caching is off for this step" : "caching is off for this run";
     } else if (stk_store_cache_get(lookup->store, ret_found->key, lookup->arena, &ret_found->row,
                                    &ignored) == 0) {
         ret_found->miss = stale(lookup, step, ret_found, now_ms);
