@@ -167,13 +167,7 @@ class StepRunResponse(Response):
     def inputs(self) -> Names[List[StepRunInputResponse]]:
         """Input name → the artifacts; parameters are ``config.parameters``."""
         found: Dict[str, List[ArtifactVersionResponse]] = {}
-<<<<<<< HEAD
-        types: Dict[str, StepRunInputArtifactType] = collections.defaultdict(
-            lambda: StepRunInputArtifactType.STEP_OUTPUT
-        )
-=======
         types: Dict[str, StepRunInputArtifactType] = {}
->>>>>>> zfunc
         came = self._kept.get("came") or {}
         for name, body in (self.native.body.get("inputs") or {}).items():
             origins = body.get("from")
