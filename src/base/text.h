@@ -70,7 +70,7 @@ static inline void stk_text_tame(char *text)
 /* How many bytes of `text` fit into `n` bytes without a character (UTF-8) cut in two. */
 static inline int stk_text_cut(const char *text, size_t n)
 {
-    size_t len = strnlen(text, n + 1);
+    size_t len = strlen(text);
     if (len <= n) {
         return (int)len;
     }
