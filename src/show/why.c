@@ -317,7 +317,8 @@ int stk_show_why_run(stk_store *store, const stk_view *view, stk_arena *arena, s
     if (shown == 0) {
         stk_buf_printf(out, "no step of run %s had to run: all were cached\n", run->id);
         return say_unseen(view, arena, out, err);
-    } else if (more > 0) {
+    }
+    if (more > 0) {
         stk_buf_printf(out, "… and %u more\n", more);
     }
     return 0;
