@@ -27,6 +27,7 @@ KNOWN = {
     ("_util.py", "functools.cached_property"): "as above",
     ("_config.py", "functools.cache"): "as above",
     ("_extensions.py", "functools.cache"): "as above",
+    ("_tools.py", "importlib.metadata"): "makes environments, which no worker does",
     ("_parsers.py", "tomllib"): "within a try that says what is missing",
     ("outputs.py", "typing.get_type_hints(include_extras)"): "within a try that has another way",
     ("reads.py", "sys.addaudithook"): "asked for first",

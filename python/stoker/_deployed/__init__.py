@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 from .._base.binary import store_path
 from .._base.errors import StokerError
@@ -202,6 +202,19 @@ def change(name: str, **fields: Any) -> Dict[str, Any]:
     return record
 
 
+def _has_code(folder: str, name: str, ours: Set[str]) -> bool:
+    """Whether a folder in ``folder`` may hold code of the program: none that is hidden, installed,
+    ours, or a link to one above."""
+    path = os.path.join(folder, name)
+    place = os.path.realpath(path)
+    return not (
+        name.startswith((".", "__pycache__"))
+        or any(os.path.exists(os.path.join(path, mark)) for mark in _INSTALLED)
+        or place in ours
+        or os.path.commonpath([place, os.path.realpath(folder)]) == place
+    )
+
+
 def sources(top: str, suffixes: Optional[str] = None) -> Dict[str, str]:
     """Path in the copy → source, for the files in a program's folder that count as its code; folders
     that are symbolic links, too. ``suffixes`` adds to those of code."""
@@ -209,15 +222,7 @@ def sources(top: str, suffixes: Optional[str] = None) -> Dict[str, str]:
     found: Dict[str, str] = {}
     ours = {os.path.realpath(one) for one in (home(), os.path.dirname(home()))}
     for folder, inside, names in os.walk(top, followlinks=True):
-        here = os.path.realpath(folder)
-        inside[:] = [
-            one
-            for one in inside
-            if not one.startswith((".", "__pycache__"))
-            and not any(os.path.exists(os.path.join(folder, one, mark)) for mark in _INSTALLED)
-            and (place := os.path.realpath(os.path.join(folder, one))) not in ours
-            and os.path.commonpath([place, here]) != place  # a link to a folder above
-        ]
+        inside[:] = [one for one in inside if _has_code(folder, one, ours)]
         for name in names:
             path = os.path.join(folder, name)
             if name.endswith(ends) and os.path.isfile(path):

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib import metadata, util
+from importlib import util
 from typing import List, NamedTuple, Optional, Tuple
 
 from ..exception import InvalidEnvironmentException
@@ -155,6 +155,8 @@ def _pip_reaches(python: str) -> bool:
     """Whether an interpreter's pip can install into another environment, which then needs none of its own.
 
     That of another Python may be too old for it, or too new."""
+    from importlib import metadata
+
     try:
         version = metadata.version("pip") if python == sys.executable else "0"
     except metadata.PackageNotFoundError:
