@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -119,11 +120,11 @@ def test_pip_reaches_into_an_environment(
 
     def version(name: str) -> str:
         if not pip:
-            raise _tools.metadata.PackageNotFoundError
+            raise metadata.PackageNotFoundError
         return pip
 
     said: list[list[str]] = []
-    monkeypatch.setattr(_tools.metadata, "version", version)
+    monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setattr(_tools.Maker, "_call", lambda self, want, words: said.append(words))
     want = _want.Want("pypi", (("tiny", "1.0"),), "", False)
     _tools.Maker("pip", ("pip",), "pip").make(want, "/x")
