@@ -91,7 +91,7 @@ def about(x: str) -> str:
 def made() -> Any:
     return {"a": [1, {2, 3}]}
 
-@pipeline(model=Model(name="net", version="2"), tags=[Tag(name="t")], enable_cache=False)
+@pipeline(model=Model(name="net", version="two"), tags=[Tag(name="t")], enable_cache=False)
 def p():
     assert get_pipeline_context().model.name == "net"
     about(lax("0.5", 1, "no"))
@@ -101,7 +101,7 @@ def p():
 if __name__ == "__main__":
     run = p()
     assert run.steps["lax"].output.load() == "(0.5, True, False)"
-    assert run.steps["about"].output.load() == "net 2 {}"
+    assert run.steps["about"].output.load() == "net two {}"
     assert run.steps["about"].inputs["x"][0].load() == "(0.5, True, False)"
     assert [tag.name for tag in run.steps["about"].output.tags] == ["seen"]
     assert run.steps["made"].output.load() == {"a": [1, {2, 3}]}

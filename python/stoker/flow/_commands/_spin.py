@@ -134,7 +134,6 @@ def _say_anew(context: Context, body: Dict[str, Any]) -> None:
         CommandException: a configuration's value can't be handed over.
     """
     told = body.setdefault("extra", {}).setdefault("flow", {})
-    told["graph"] = without_secrets(graph_info(context.flow))
     told["with"] = list(dict.fromkeys([*told.get("with", ()), *context.top["with"]]))
     paths, values = dict(context.top["config"]), dict(context.top["config_value"])
     configs = [one for one in parameters_of(context.flow) if one.IS_CONFIG_PARAMETER]
@@ -145,6 +144,7 @@ def _say_anew(context: Context, body: Dict[str, Any]) -> None:
     }
     anew = {one.var: given[one.var] for one in configs if one.name in {*paths, *values}}
     set_configs(config_names(context.flow, {**known, **anew}))
+    told["graph"] = without_secrets(graph_info(context.flow))  # which may name them
     try:
         body["flow"]["configs"] = {var: exact(value) for var, value in anew.items()}
     except NotJsonError as bad:
