@@ -126,7 +126,10 @@ def conda_python(channel: Path, version: str = PYTHON) -> None:
 
 
 def start(folder: Path, env: dict[str, str], source: str, *words: str, **more: str) -> Any:
-    (folder / "prog.py").write_text(textwrap.dedent(source))
+    program = folder / "prog.py"
+    text = textwrap.dedent(source)
+    if not program.exists() or program.read_text() != text:  # one that begins may read it just now
+        program.write_text(text)
     return subprocess.Popen(
         [sys.executable, "prog.py", *words],
         cwd=folder,
