@@ -38,14 +38,14 @@ from . import (
 )
 from .configuration import PipelineConfiguration, StepConfiguration
 from .dynamic import exception_of, running_body, runs_dynamic
+from .order import in_order, one_by_one
 from .responses import Source
 from .runs import PipelineResponse, PipelineRunResponse, get_pipeline
-from .stacks import active_is_here, active_name, chosen_place
+from .stacks import active_name
 from .targets import tagged
 from .templates import filled, run_name
 from .utilities import resolve
 
-_told = False
 # What kinds of steps do with their part of a document: (pipeline, name, part).
 to_finish: List[Callable[[Any, str, Dict[str, Any]], None]] = []
 
@@ -263,7 +263,7 @@ class ZenPipeline(Pipeline[...]):
             tags.begin_run(run, compiled.spec.get("tags") or ())
             whole.begun(run)
 
-        words = [*arguments, *_one_by_one(compiled.spec)]
+        words = [*arguments, *one_by_one(compiled.spec)]
         try:
             with contextlib.ExitStack() as within:
                 within.enter_context(secrets.lending(secrets.lend(compiled.spec)))
@@ -651,76 +651,6 @@ def _waits(step: Mapping[str, Any]) -> bool:
 def _kept(config: Mapping[str, Any]) -> Dict[str, Any]:
     kind = config.get("artifact_type")
     return {} if kind is None else {"artifact_type": str(getattr(kind, "value", kind))}
-
-
-# ---------------------------------------------------------------------------- order
-
-
-def in_order(spec: Dict[str, Any]) -> bool:
-    """Put a document's steps in ZenML's order: layer by layer, by name within one.
-
-    Returns whether a layer has several steps.
-    """
-    steps = spec["steps"]
-    above = {name: _parents(step) & steps.keys() for name, step in steps.items()}
-    below: Dict[str, List[str]] = {name: [] for name in steps}
-    for name, parents in above.items():
-        for parent in parents:
-            below[parent].append(name)
-    left = {name: len(parents) for name, parents in above.items()}
-    layer = sorted(name for name, n in left.items() if n == 0)
-    ordered: List[str] = []
-    wide = False
-    while layer:
-        wide = wide or len(layer) > 1
-        ordered += layer
-        following = []
-        for name in layer:
-            for child in below[name]:
-                left[child] -= 1
-                if left[child] == 0:
-                    following.append(child)
-        layer = sorted(following)
-    if len(ordered) == len(steps):  # else there is a circle, which the engine reports
-        spec["steps"] = {name: steps[name] for name in ordered}
-    return wide
-
-
-def _parents(step: Mapping[str, Any]) -> Any:
-    found = set(step.get("after") or ())
-    for value in (step.get("inputs") or {}).values():
-        origin = value.get("from") if isinstance(value, dict) else None
-        for text in [origin] if isinstance(origin, str) else origin or ():
-            found.add(text.partition(".")[0])
-    return found
-
-
-def _one_by_one(spec: Dict[str, Any]) -> List[str]:
-    """The engine's options for the active stack and for ZenML's order; says so once in a process
-    that could see a difference. A resumed run stays where it was. A pipeline's
-    ``extra={"stoker_max_workers": N}`` lets N steps run at a time instead."""
-    global _told
-    options = run_options()
-    if options.get("with"):
-        return []
-    place = [] if options.get("resume") else chosen_place()
-    if options.get("max_workers") or (place and not active_is_here()):
-        return place
-    workers = (spec.get("extra") or {}).get("stoker_max_workers")
-    if workers is not None:
-        if type(workers) is not int or workers < 1:
-            raise SettingsError(
-                f"pipeline '{spec['name']}': stoker_max_workers is {workers!r}; it is a number from 1"
-            )
-        return [*place, "--max-workers", str(workers)]
-    if in_order(spec) and not _told:
-        _told = True
-        say(
-            "steps run one after another, as ZenML's local orchestrator runs them; "
-            "`stoker run FILE --max-workers N`, or extra={'stoker_max_workers': N} of the pipeline, "
-            "runs N at a time"
-        )
-    return [*place, "--in-order"]
 
 
 # ---------------------------------------------------------------------------- models
