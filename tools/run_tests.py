@@ -8,6 +8,9 @@ ThreadSanitizer); `crash` and `vm` (scripts); and one per folder of tests/ that 
 folders in FURTHER, crash and tsan; `all` is everything but real GPUs. A C program is counted by its own report (cmocka's, or a last
 line `N passed, N failed`), else as one test. Whatever crashes, times out or can't start counts as failed.
 
+`fast` and `all` use every CPU at once. Of their Python tests the few that fail run again at the end, alone, and count by
+that; both outputs are shown, and the names of those that pass then: a machine that starves is no fault of the product's.
+
 Temporary files are in a folder of this run's own and go with it: disks of machines that test are small.
 """
 
@@ -56,6 +59,7 @@ BY_NAME = {"release"}  # folders of tests/ that only their name asks for
 # Folders of tests/, which wait more than they compute, and time nothing; one of them is all other suites, one after
 # another, because these use every CPU.
 AT_ONCE = 5
+FEW = 10  # more failed tests than these are a fault, and no second try is made
 ENGINES = threading.Lock()  # held by who uses the private engines of tests/container
 PRINTING = threading.Lock()
 ADDR_NO_RANDOMIZE = 0x0040000
@@ -67,6 +71,16 @@ VM_TIMEOUT_S = 5000  # the machine sets its own limits
 
 
 @dataclass
+class Tests:
+    """Failed tests of a folder, by pytest's names, and how they ran."""
+
+    folder: str
+    marks: str
+    env: dict[str, str] | None
+    names: list[str]
+
+
+@dataclass
 class Result:
     """The result of a suite: counts, and the output to show if something failed."""
 
@@ -75,6 +89,7 @@ class Result:
     skipped: int = 0
     shown: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # by the suite itself, worth a line
+    bad: list[Tests] = field(default_factory=list)
 
     def add(self, other: Result) -> None:
         self.passed += other.passed
@@ -82,6 +97,7 @@ class Result:
         self.skipped += other.skipped
         self.shown += other.shown
         self.said += other.said
+        self.bad += other.bad
 
 
 def run(
@@ -175,15 +191,17 @@ def programs(
     return total
 
 
-def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result:
-    """Runs the tests of one folder that have the marks; the counts come from pytest's report."""
+def pytest(
+    folder: str, marks: str, env: dict[str, str] | None = None, names: Iterable[str] = ()
+) -> Result:
+    """Runs the tests of one folder that have the marks, all or those of the names; the counts come from pytest's report."""
     with tempfile.TemporaryDirectory() as tmp:
         report = Path(tmp) / "report.xml"
         command = [
             sys.executable,
             "-m",
             "pytest",
-            f"tests/{folder}",
+            *(names or [f"tests/{folder}"]),
             "-m",
             marks,
             f"--junitxml={report}",
@@ -194,7 +212,10 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
             status, output = run(command, SILENT_S, env)
         result = Result()
         if report.exists():
-            for suite in ET.parse(report).getroot().iter("testsuite"):
+            root = ET.parse(report).getroot()
+            if bad := [name_of(case) for case in root.iter("testcase") if has_failed(case)]:
+                result.bad.append(Tests(folder, marks, env, list(dict.fromkeys(bad))))
+            for suite in root.iter("testsuite"):
                 count = {
                     k: int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped")
                 }
@@ -210,6 +231,30 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
         if result.failed:
             result.shown.append(f"--- tests/{folder}: exit status {status}\n{output[-20000:]}")
         return result
+
+
+def has_failed(case: ET.Element) -> bool:
+    return case.find("failure") is not None or case.find("error") is not None
+
+
+def name_of(case: ET.Element) -> str:
+    return f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+
+
+def second_try(total: Result) -> None:
+    """Runs the failed tests again, if they are few, and counts those that pass now as passed."""
+    if sum(len(tests.names) for tests in total.bad) > FEW:
+        return
+    for tests in total.bad:
+        name = f"{tests.folder} again"
+        _, result, seconds = timed(name, lambda t=tests: pytest(t.folder, t.marks, t.env, t.names))
+        report(name, result, seconds)
+        still = {test for one in result.bad for test in one.names}
+        passed = [test for test in tests.names if test not in still][: result.passed]
+        total.passed += len(passed)
+        total.failed -= len(passed)
+        for test in passed:
+            print(f"{'':<12} failed beside others, passes alone: {test}", flush=True)
 
 
 def has_threads(program: str) -> bool:
@@ -448,6 +493,8 @@ def run_all(words: list[str]) -> int:
         jobs = [pool.submit(in_turn, {s: suites[s] for s in order}) for order in orders]
         for done in as_completed(jobs):
             total.add(done.result())
+    if words in (["fast"], ["all"]):
+        second_try(total)
     if total.passed + total.failed + total.skipped == 0:
         total.failed = 1  # nothing ran, which isn't a success
     print(f"{total.passed} passed, {total.failed} failed", flush=True)

@@ -29,5 +29,7 @@ def slurm() -> Iterator[Cluster]:
 @pytest.fixture
 def project(tmp_path: Path, slurm: Cluster) -> Iterator[Project]:
     (folder := tmp_path / "project").mkdir()
-    yield Project(folder, slurm, tmp_path / "share")
+    mine = Project(folder, slurm, tmp_path / "share")
+    yield mine
+    mine.close()
     slurm.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Iterator
 
 import pytest
 from ssh_hosts import Lab, all_hosts, lab  # noqa: F401
@@ -10,5 +11,7 @@ from ssh_project import Project
 
 
 @pytest.fixture
-def project(tmp_path: Path, lab: Lab) -> Project:  # noqa: F811
-    return Project(tmp_path / "project", lab)
+def project(tmp_path: Path, lab: Lab) -> Iterator[Project]:  # noqa: F811
+    mine = Project(tmp_path / "project", lab)
+    yield mine
+    mine.close()

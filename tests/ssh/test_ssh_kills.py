@@ -171,7 +171,9 @@ def test_unknown_host_key(tmp_path: Path, lab: Lab, journal: Journal) -> None:
 def test_gone_for_longer(project: Project, lab: Lab, journal: Journal) -> None:
     """What ran on a host that is off is decided when it is back; other steps go on."""
     project.share()
-    engine = begin(project, {"a": journal.waits("a"), "b": journal.step("b", "sleep 1")})
+    on = {name: {"backend": {"ssh": {"host": name}}} for name in ("gpu1", "gpu2")}
+    steps = {"a": journal.waits("a", **on["gpu1"]), "b": journal.step("b", "sleep 1", **on["gpu2"])}
+    engine = begin(project, steps)
     host = journal.host_of("a")
     host.halt()
     wait_for(lambda: journal.count("end b "), why=journal.lines)

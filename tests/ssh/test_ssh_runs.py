@@ -14,7 +14,7 @@ from waiting import wait_for
 
 def test_two_steps(project: Project) -> None:
     """And a second run is cached."""
-    assert "at gpu1" in check_two_steps(project, "$(hostname)", cpu_count=1)
+    assert "a | at gpu" in check_two_steps(project, "$(hostname)", cpu_count=1)
     again = project("run", "p.json", "--with", "lab")
     assert again.returncode == 0 and "cached" in again.stderr + again.stdout
     idle(project)
@@ -66,7 +66,9 @@ def test_other_hosts(project: Project) -> None:
 
 def test_gpus(project: Project) -> None:
     """Each host gives two, by leases: what others hold there isn't taken, and nobody shares."""
-    seen = "echo $(hostname) $CUDA_VISIBLE_DEVICES; sleep 0.3"  # sleeps: overlapping is all that matters
+    there = f"{project.lab.shared}/there"
+    all_there = f"echo >> {there}; until [ $(wc -l < {there}) -eq 5 ]; do sleep 0.1; done"
+    seen = f"echo $(hostname) $CUDA_VISIBLE_DEVICES; {all_there}"
     steps = {f"s{i}": {"run": seen, "resources": {"gpu_count": 1}} for i in range(5)}
     steps["none"] = {"run": "echo gpus=$CUDA_VISIBLE_DEVICES."}
     with project.lab["gpu1"].leased("GPU-sim-0"):

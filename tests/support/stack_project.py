@@ -21,6 +21,7 @@ class StackProject:
         self.folder = folder
         self.prefix: List[str] = []  # what stands before `stoker` on a command line
         self.umask = -1  # this process's
+        self.engines: List[subprocess.Popen[str]] = []
         self.stack: Dict[str, Any] = stack
         self.say()
         self.env = {
@@ -44,7 +45,7 @@ class StackProject:
         return "p.json"
 
     def begin(self, *words: str, **more: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        engine = subprocess.Popen(
             [*self.prefix, str(STOKER), *words],
             cwd=self.folder,
             env=self.env,
@@ -54,6 +55,15 @@ class StackProject:
             stderr=subprocess.PIPE,
             **{"umask": self.umask, **more},
         )
+        self.engines.append(engine)
+        return engine
+
+    def close(self) -> None:
+        """What a failed test has left running would go on beside the next one."""
+        for engine in self.engines:
+            if engine.poll() is None:
+                engine.kill()
+                engine.communicate()
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         process = self.begin(*words)

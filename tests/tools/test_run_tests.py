@@ -153,3 +153,50 @@ def test_every_suite_runs_once() -> None:
     assert len(every) == len(set(every))
     assert set(every) >= {name for name, _ in run_tests.plan(["fast"])}
     assert set(every) >= set(run_tests.folders()) - run_tests.BY_NAME
+
+
+UNSTEADY = """
+import pathlib
+import pytest
+
+@pytest.mark.parametrize("at", ["first", "a/b [é]"])
+def test_unsteady(at):
+    seen = pathlib.Path(__file__).with_name(at.partition("/")[0])
+    was_here = seen.exists()
+    seen.touch()
+    assert was_here
+
+def test_good():
+    pass
+"""
+
+
+def tried_twice(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> run_tests.Result:
+    (folder / "tests/odd").mkdir(parents=True)
+    (folder / "tests/odd/test_odd.py").write_text(UNSTEADY + more)
+    real = run_tests.run
+    monkeypatch.setattr(run_tests, "run", lambda words, s, env: real(words, s, env, folder))
+    total = run_tests.pytest("odd", "not gpu")
+    assert total.failed >= 2 and total.passed == 1
+    run_tests.second_try(total)
+    return total
+
+
+def test_what_fails_beside_others_runs_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    total = tried_twice(tmp_path, monkeypatch)
+    assert (total.passed, total.failed) == (3, 0)
+    told = capsys.readouterr().out
+    assert told.count("failed beside others, passes alone: tests/odd/test_odd.py::test_uns") == 2
+
+
+def test_what_fails_twice_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    total = tried_twice(tmp_path, monkeypatch, "\ndef test_bad():\n    assert 0\n")
+    assert (total.passed, total.failed) == (3, 1)
+
+
+def test_many_failures_are_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = "\n@pytest.mark.parametrize('n', range(9))\ndef test_bad(n):\n    assert 0\n"
+    total = tried_twice(tmp_path, monkeypatch, many)
+    assert (total.passed, total.failed) == (1, 11)
