@@ -54,7 +54,7 @@ def want(cli: Cli) -> subprocess.Popen[str]:
         start_new_session=True,
     )
     cli.children.append(child)
-    wait_for(lambda: "waits for devices" in cli("why", "latest/train").out, 20, "it to wait")
+    wait_for(lambda: "waits for devices" in cli("why", "latest/train").out, 60, "it to wait")
     return child
 
 
@@ -115,7 +115,7 @@ def test_programs_outside_stoker_are_passed_over(cli: Cli) -> None:
     steps = {"b": {"run": "echo $CUDA_VISIBLE_DEVICES > seen2", "resources": gpu}}
     waiter = cli.start("run", cli.document(steps, "b.json"))
     named = f"pid {program.pid} (sleep, user "
-    wait_for(lambda: named in cli("why", "latest/b").out, 20, "the program to be named")
+    wait_for(lambda: named in cli("why", "latest/b").out, 60, "the program to be named")
     assert waiter.poll() is None
     devices({}, use)
     assert waiter.wait(WAIT_S) == 0
@@ -142,7 +142,7 @@ def test_shares_run_together_and_a_whole_device_waits(cli: Cli) -> None:
         why = cli("why", "latest/all").out
         return "step one (user " in why and "step two (user " in why
 
-    wait_for(names_both, 20, "both to be named")
+    wait_for(names_both, 60, "both to be named")
     assert waiter.poll() is None
     cli.write("go", "")
     assert [run.wait(WAIT_S) for run in (*runs, waiter)] == [0, 0, 0]
@@ -182,7 +182,7 @@ def test_a_stream_of_shares_lets_a_whole_device_request_through(cli: Cli) -> Non
     cli.write("go", "")
     assert waiter.wait(WAIT_S) == 0
     # and the others go on
-    wait_for(lambda: len((cli.folder / "one").read_text().split()) > done, 20, "shares again")
+    wait_for(lambda: len((cli.folder / "one").read_text().split()) > done, 60, "shares again")
 
 
 def test_why_names_the_claim(cli: Cli) -> None:
@@ -196,13 +196,13 @@ def test_why_names_the_claim(cli: Cli) -> None:
     whole = {"all": {"run": "true", "resources": {"gpu_count": 1}}}
     claimer = cli.start("run", cli.document(whole, "all.json"))
     gpus = lambda: cli.json("gpus")["devices"][0]  # noqa: E731
-    claim = wait_for(lambda: gpus()["claim"], 20, "the claim")
+    claim = wait_for(lambda: gpus()["claim"], 60, "the claim")
     claimer_run = cli.json("show", "latest")["run"]
     assert f"claimed by run {claimer_run} step all (user " in claim
     assert gpus()["status"] == "leased"
     steps = {"late": {"run": "echo up > late", "resources": SHARE}}
     late = cli.start("run", cli.document(steps, "late.json"))  # there would be room for it
-    wait_for(lambda: "waits for devices" in cli("why", "latest/late").out, 20, "it to wait")
+    wait_for(lambda: "waits for devices" in cli("why", "latest/late").out, 60, "it to wait")
     why = cli("why", "latest/late").out
     assert "GPU 0: run " in why and "step hold (user " in why
     assert f"claimed by run {claimer_run} step all (user " in why

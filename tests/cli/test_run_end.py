@@ -181,8 +181,8 @@ def test_tasks_die_with_the_engine(cli: Cli, number: signal.Signals) -> None:
     assert locked(lease)
     engine.send_signal(number)
     engine.wait(WAIT_S)
-    wait_for(lambda: not any(map(alive, pids)), 10, f"{pids} to end")
-    wait_for(lambda: not locked(lease), 10, "the lease to be free")
+    wait_for(lambda: not any(map(alive, pids)), 60, f"{pids} to end")
+    wait_for(lambda: not locked(lease), 60, "the lease to be free")
 
 
 def test_a_lease_is_held_until_its_task_is_gone(cli: Cli) -> None:
@@ -429,12 +429,12 @@ def test_nothing_is_left_behind(cli: Cli) -> None:
     run = cli.run(
         {
             "a": {
-                "run": "setsid sh -c 'echo $$ > far; exec sleep 60' & while ! test -s far; do sleep 0.01; done"
+                "run": "setsid sh -c 'echo $$ > far; exec sleep 600' & while ! test -s far; do sleep 0.01; done"
             }
         }
     )
     assert run.code == 0
-    wait_for(lambda: not alive(int(cli.until("far"))), 5)
+    wait_for(lambda: not alive(int(cli.until("far"))), 60)
 
 
 def test_resume_runs_the_hooks_that_had_not_ended(cli: Cli) -> None:
