@@ -19,7 +19,7 @@ from cli_tools import PYTHON, WAIT_S, Cli, alive, wait_for
 
 LONG = "echo $$ > pid; sleep 60 & wait"
 # a step with a grandchild in a separate session, like a daemon
-ESCAPING = "setsid sh -c 'echo $$ > far; exec sleep 60' & echo $$ > pid; while ! test -s far; do sleep 0.01; done; echo ok > up; wait"
+ESCAPING = "setsid sh -c 'echo $$ > far; exec sleep 600' & echo $$ > pid; while ! test -s far; do sleep 0.01; done; echo ok > up; wait"
 
 
 def locked(path: Path) -> bool:
