@@ -201,8 +201,8 @@ static int find_cached(stk_run *e, const bool **ret_cached, stk_err *err)
     }
     int rc = stk_forecast_new(e->p.store, e->p.plan, &forecast, err);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        const char *miss = NULL;
-        rc = stk_forecast_step(forecast, i, &cached[i], &miss, err);
+        const char *miss = NULL, *note = NULL;
+        rc = stk_forecast_step(forecast, i, &cached[i], &miss, &note, err);
     }
     stk_forecast_free(forecast);
     *ret_cached = cached;

@@ -109,7 +109,7 @@ static int gather_notes(stk_run_plan *p, stk_err *err)
     STK_PLAN_AUTO rest = NULL;
     uint32_t n_steps = stk_spec_n_steps(p->spec);
     STK_TRY(stk_plan_new_rest(p->spec, &p->capacity, p->peaks, p->policy, p->hits, &rest, err));
-    size_t room = (size_t)stk_plan_n_notes(rest) + stk_plan_n_notes(p->plan) + n_steps;
+    size_t room = (size_t)stk_plan_n_notes(rest) + stk_plan_n_notes(p->plan) + 2ul * n_steps;
     p->notes = stk_arena_array(p->arena, room + 1, sizeof *p->notes);
     STK_TRY(stk_err_if_null(p->notes, err));
     for (uint32_t i = 0; i < stk_plan_n_notes(rest); i++) {
@@ -117,6 +117,11 @@ static int gather_notes(stk_run_plan *p, stk_err *err)
     }
     for (uint32_t i = p->n_own_notes; i < stk_plan_n_notes(p->plan); i++) {
         p->notes[p->n_notes++] = stk_plan_note(p->plan, i);
+    }
+    for (uint32_t i = 0; i < n_steps; i++) {
+        if (p->origins[i] != NULL) {
+            p->notes[p->n_notes++] = p->origins[i];
+        }
     }
     for (uint32_t i = 0; stk_spec_grows(p->spec) && i < n_steps; i++) {
         const char *text = too_many(p, i);
@@ -138,17 +143,19 @@ int stk_run_plan_forecast(stk_run_plan *p, stk_err *err)
     p->hits = stk_arena_array(p->arena, (size_t)n + 1, sizeof *p->hits);
     p->misses = stk_arena_array(p->arena, (size_t)n + 1, sizeof *p->misses);
     p->reads = stk_arena_array(p->arena, (size_t)n + 1, sizeof *p->reads);
-    if (p->hits == NULL || p->misses == NULL || p->reads == NULL) {
+    p->origins = stk_arena_array(p->arena, (size_t)n + 1, sizeof *p->origins);
+    if (p->hits == NULL || p->misses == NULL || p->reads == NULL || p->origins == NULL) {
         return stk_err_nomem(err);
     }
     for (uint32_t k = 0; !grows && k < n; k++) {
         uint32_t i = order[k];
-        const char *miss = "never ran before";
+        const char *miss = "never ran before", *note = NULL;
         if (p->forecast != NULL) {
-            STK_TRY(stk_forecast_step(p->forecast, i, &p->hits[i], &miss, err));
+            STK_TRY(stk_forecast_step(p->forecast, i, &p->hits[i], &miss, &note, err));
         }
         const char **text = p->hits[i] ? &p->reads[i] : &p->misses[i];
         *text = stk_arena_dup(p->arena, miss);
+        p->origins[i] = note;
         p->n_hits += p->hits[i];
     }
     return gather_notes(p, err);

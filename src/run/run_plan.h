@@ -21,9 +21,10 @@ typedef struct stk_run_plan {
     stk_store *store;
     stk_forecast *forecast; /* NULL: no store yet, so no hits */
     /* Results of stk_run_plan_forecast. */
-    bool *hits;          /* by step: the cache has its result */
-    const char **misses; /* by step: why not; NULL: a growing run finds that out later */
-    const char **reads;  /* by step that is a hit: "data.csv, $LR", what it read; or NULL */
+    bool *hits;           /* by step: the cache has its result */
+    const char **misses;  /* by step: why not; NULL: a growing run finds that out later */
+    const char **reads;   /* by step that is a hit: "data.csv, $LR", what it read; or NULL */
+    const char **origins; /* by step that is a hit: that its result was made on the CPU; or NULL */
     uint32_t n_hits;
     const char **notes; /* about the steps that would run, and the host */
     uint32_t n_notes;

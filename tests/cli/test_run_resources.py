@@ -134,8 +134,73 @@ def test_fit_runs_without_and_says_so(cli: Cli) -> None:
 
     again = cli.run({**steps, "other": {"run": "true", "resources": {"gpu_count": 1}}})
     notes = "\n".join(again.shown["notes"])  # nothing runs of the three: it would not be true
-    assert again.steps["train"]["cached"] and "'train'" not in notes and "'wide'" not in notes
+    assert again.steps["train"]["cached"] and "'wide'" not in notes
+    assert (
+        "asked for 1 GPU: this machine has none, so it runs on the CPU"
+        not in notes.split("'other'")[0]
+    )
     assert "step 'other' asked for 1 GPU" in notes
+
+
+CACHED_DOORS = {
+    "document": {"train": {"run": "true", "resources": {"gpu_count": 1}}},
+    "python": """
+from stoker import ResourceSettings, pipeline, step
+@step(settings={"resources": ResourceSettings(gpu_count=1)})
+def train() -> int:
+    return 1
+@pipeline
+def p():
+    train()
+if __name__ == "__main__":
+    p()
+""",
+    "flow": """
+from stoker.flow import FlowSpec, resources, step
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.todo = [1, 2, 3]
+        self.next(self.train, foreach="todo")
+    @resources(gpu=1)
+    @step
+    def train(self):
+        self.next(self.join)
+    @step
+    def join(self, inputs):
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+if __name__ == "__main__":
+    F()
+""",
+}
+
+
+@pytest.mark.parametrize("door", CACHED_DOORS)
+def test_a_cached_result_made_on_the_cpu_is_named(cli: Cli, door: str) -> None:
+    """Once a step, also where there are devices now and none would run without; not when it was made with them."""
+    what = CACHED_DOORS[door]
+    file = cli.document(what) if isinstance(what, dict) else str(cli.write("p.py", what))
+    words = ["--", "run", "--cache"] if door == "flow" else []
+    assert cli("run", file, *words).code == 0
+    first = cli.json("show", "latest")["run"]
+    said = (
+        "step 'train' asks for devices: its cached result was made on the CPU, in run "
+        f"{first}; --no-cache makes it again"
+    )
+    for policy in ("fit", "strict"):
+        cli.devices("GPU-a")
+        again = cli("run", "--policy", policy, file, *words)
+        assert again.code == 0 and said in again.err
+        notes = cli.json("show", "latest")["notes"]
+        assert [note for note in notes if "cached" in note] == [said]
+    if door != "flow":  # its graph isn't known before it runs
+        assert said in cli("plan", file).out
+        assert cli("run", "--no-cache", file).code == 0
+        again = cli("run", file)
+        assert again.code == 0 and "made on the CPU" not in again.err + cli("plan", file).out
 
 
 # --- devices ---

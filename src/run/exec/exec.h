@@ -136,12 +136,12 @@ const char *stk_exec_error(const stk_exec *exec);
 
 /* For `stoker plan`: finds whether the cache would serve a step now. Later steps know the outputs
  * of earlier hits, so the caller asks in plan order. ret_miss: why not; of a hit, what its step
- * read besides its inputs, or NULL. */
+ * read besides its inputs, or NULL. ret_note: what a user should know of a hit, or NULL. */
 typedef struct stk_forecast stk_forecast;
 int stk_forecast_new(stk_store *store, const stk_plan *plan, stk_forecast **ret_forecast,
                      stk_err *err);
 int stk_forecast_step(stk_forecast *forecast, uint32_t i_step, bool *ret_hit, const char **ret_miss,
-                      stk_err *err);
+                      const char **ret_note, stk_err *err);
 void stk_forecast_free(stk_forecast *forecast);
 
 /* Makes the scheduler of a run before its first event: each step is the task of its number. A graph

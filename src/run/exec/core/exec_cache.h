@@ -19,6 +19,7 @@ typedef struct exec_lookup {
     stk_arena *arena;     /* lives as long as the run */
     stk_map files;        /* path → artifact digest (char *) */
     stk_map seen;         /* path → plain SHA-256 of the file (char *) */
+    stk_map origins;      /* "step run" of results whose making was looked at */
     struct exec_sum *sum; /* threads for slow work; NULL: the caller's thread does it */
     bool trusts;          /* doesn't check artifacts that exist; their users do */
     const char *damage;   /* found in an artifact; stk_exec_note_damage reports it */
@@ -70,5 +71,13 @@ const char *stk_exec_inputs_json(exec_lookup *lookup, const stk_step *step,
  * artifacts. */
 int stk_exec_lookup_key(exec_lookup *lookup, uint32_t i_step, const stk_key *key, bool use_cache,
                         int64_t now_ms, exec_found *ret_found, stk_err *err);
+
+/* The sentence that a step's cached result, of the task of that run, was made without the devices
+ * that the step asks for. NULL: it wasn't, or that isn't known, or the step and run had their
+ * sentence. */
+const char *stk_exec_origin(exec_lookup *lookup, uint32_t i_step, const char *run, uint32_t task);
+/* The same as a note of this run. */
+int stk_exec_note_origin(stk_exec *x, uint32_t i_step, const char *run, uint32_t task,
+                         stk_err *err);
 
 #endif

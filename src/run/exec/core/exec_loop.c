@@ -120,6 +120,7 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
         return stk_exec_emit_task(x, STK_SE_MISSED, task, NULL, err);
     }
     t->outputs = found.outputs;
+    STK_TRY(stk_exec_note_origin(x, t->i_step, found.row.run, found.row.task, err));
     return emit_hit(x, task, &found, err);
 }
 

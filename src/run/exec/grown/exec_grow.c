@@ -385,6 +385,8 @@ static int lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
     STK_TRY(rc);
     STK_TRY(stk_exec_note_damage(x, err));
     if (taken.from_run != NULL) {
+        STK_TRY(
+            stk_exec_note_origin(x, x->tasks[task].i_step, taken.from_run, taken.from_task, err));
         return take_over(x, task, &taken, err);
     }
     return stk_exec_emit_task(x, STK_SE_MISSED, task, NULL, err);
