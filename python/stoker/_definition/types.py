@@ -106,6 +106,9 @@ class ArtifactType(str, enum.Enum):
     STATISTICS = "StatisticsArtifact"
     BASE = "BaseArtifact"
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True)
 class ArtifactConfig(Checked):
