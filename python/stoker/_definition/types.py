@@ -239,6 +239,14 @@ def _moment(key: str, given: Any) -> Any:
     return at if at.tzinfo else at.astimezone()
 
 
+class PythonEnvironmentExportMethod(enum.Enum):
+    """How the packages of this environment are listed."""
+
+    PIP_FREEZE = "pip_freeze"
+    UV_FREEZE = "uv_freeze"
+    POETRY_EXPORT = "poetry_export"
+
+
 class PythonPackageInstaller(str, enum.Enum):
     """What installs packages into an image."""
 

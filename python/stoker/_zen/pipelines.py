@@ -33,8 +33,8 @@ from . import (
     schedules,
     secrets,
     snapshots,
-    targets,
     tags,
+    targets,
     whole,
 )
 from .configuration import PipelineConfiguration, StepConfiguration

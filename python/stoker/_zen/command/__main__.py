@@ -98,7 +98,8 @@ def _unknown(words: List[str]) -> int:
             return fail(f"'{' '.join(asked)}' isn't there: {why}")
     if words[0] in known:
         under = sorted(" ".join(g[1:]) for g in (*_LISTS, *_COMMANDS) if g[0] == words[0] and g[1:])
-        return fail(f"'{words[0]}' has {', '.join(under)}; not '{' '.join(words[1:])}'")
+        fail(f"'{words[0]}' has {', '.join(under)}; not '{' '.join(words[1:])}'")
+        return 2
     fail(f"there is no command '{words[0]}'{did_you_mean(words[0], known)}")
     return 2
 
