@@ -122,7 +122,7 @@ if __name__ == "__main__":
     fact("exported", lambda: PythonEnvironmentExportMethod.PIP_FREEZE.value)
     fact(
         "pandas",
-        lambda: {k: s.output.load() for k, s in pandas_values().steps.items() if "take" in k},
+        lambda: sorted(s.output.load() for k, s in pandas_values().steps.items() if "take" in k),
     )
     fact("no series", no_series)
     fact("by run", lambda: [p.name for p in client.list_pipelines(sort_by="desc:latest_run")])

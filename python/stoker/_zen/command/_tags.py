@@ -25,7 +25,7 @@ def _tag_create(words: List[str]) -> int:
 
 def _tag_update(words: List[str]) -> int:
     given = parse(["tag", "update"], words, [("--name", "-n"), ("--color", "-c")], names=["tag"])
-    Client().update_tag(given.tag, given.name, color=given.color)
+    Client().update_tag(given.tag, name=given.name, color=given.color)
     return say(f"updated tag '{given.tag}'")
 
 
