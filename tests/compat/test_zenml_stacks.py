@@ -289,25 +289,35 @@ def test_a_command_that_is_not_there_ends_with_2_as_in_zenml(project: Path) -> N
 NAMED = """
 from typing import Annotated
 
-from zenml import Model, pipeline, step
+import zenml.exceptions
+from zenml import Model, Tag, add_tags, pipeline, step
 
 @step
 def make() -> Annotated[int, "named"]:
     return 1
 
-@pipeline(model=Model(name="its_model"))
+@pipeline(model=Model(name="its_model"), tags=["plain"])
 def making():
     make()
 
 if __name__ == "__main__":
-    making()
+    run = making()
+    try:
+        add_tags([Tag(name="plain", exclusive=True)], run=run.id)
+    except ValueError as bad:
+        print(bad)
+    names = dir(zenml.exceptions)
+    print(len(names) == len(set(names)))
 """
 
 
 @needs_engine
 def test_the_command_describes_an_artifact_and_what_a_version_of_a_model_has(project: Path) -> None:
     (project / "named.py").write_text(NAMED)
-    assert compat(project, sys.executable, "named.py").returncode == 0
+    done = compat(project, sys.executable, "named.py")
+    assert done.returncode == 0, done.stderr
+    assert "tag 'plain' is in use and isn't exclusive" in done.stdout
+    assert done.stdout.endswith("True\n")
     told = compat(project, "zenml", "artifact", "version", "describe", "named").stdout
     assert "DataArtifact" in told and "BuiltInMaterializer" in told
     told = compat(project, "zenml", "model", "data_artifacts", "its_model").stdout
