@@ -164,7 +164,8 @@ class _Module(types.ModuleType):
         return value
 
     def __dir__(self) -> List[str]:
-        return [*super().__dir__(), *self.__dict__["_stand_in"].names(_plain(self.__name__))]
+        known = self.__dict__["_stand_in"].names(_plain(self.__name__))
+        return sorted({*super().__dir__(), *known})
 
 
 def _importing(caller: types.FrameType) -> bool:

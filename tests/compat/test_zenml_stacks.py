@@ -259,7 +259,7 @@ def test_the_command_lists_as_json(project: Path) -> None:
 @pytest.mark.parametrize(
     "words, sentence",
     [
-        ("modle list", "there is no command 'modle'; did you mean 'model'?"),
+        ("tag register -n t -c mauve", "'mauve' is not a valid ColorVariants"),
         ("service-connector register x", "credentials are those of the machine"),
         ("stack delete x", "there is no stack 'x'"),
         ("stack import x", "stoker.yaml says where steps run"),
@@ -277,6 +277,53 @@ def test_what_the_command_cannot_do_is_one_sentence(
     assert done.returncode == 1
     assert sentence in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@needs_engine
+def test_a_command_that_is_not_there_ends_with_2_as_in_zenml(project: Path) -> None:
+    done = compat(project, "zenml", "modle", "list")
+    assert done.returncode == 2
+    assert "there is no command 'modle'; did you mean 'model'?" in done.stderr
+
+
+NAMED = """
+from typing import Annotated
+
+import zenml.exceptions
+from zenml import Model, Tag, add_tags, pipeline, step
+
+@step
+def make() -> Annotated[int, "named"]:
+    return 1
+
+@pipeline(model=Model(name="its_model"), tags=["plain"])
+def making():
+    make()
+
+if __name__ == "__main__":
+    run = making()
+    try:
+        add_tags([Tag(name="plain", exclusive=True)], run=run.id)
+    except ValueError as bad:
+        print(bad)
+    names = dir(zenml.exceptions)
+    print(len(names) == len(set(names)))
+"""
+
+
+@needs_engine
+def test_the_command_describes_an_artifact_and_what_a_version_of_a_model_has(project: Path) -> None:
+    (project / "named.py").write_text(NAMED)
+    done = compat(project, sys.executable, "named.py")
+    assert done.returncode == 0, done.stderr
+    assert "tag 'plain' is in use and isn't exclusive" in done.stdout
+    assert done.stdout.endswith("True\n")
+    told = compat(project, "zenml", "artifact", "version", "describe", "named").stdout
+    assert "DataArtifact" in told and "BuiltInMaterializer" in told
+    told = compat(project, "zenml", "model", "data_artifacts", "its_model").stdout
+    assert told.splitlines()[1].split()[:2] == ["named", "1"]
+    assert "completed" in compat(project, "zenml", "model", "runs", "its_model").stdout
+    assert "named" not in compat(project, "zenml", "model", "model_artifacts", "its_model").stdout
 
 
 REGISTERS = """

@@ -23,6 +23,8 @@ looked_up: Dict[str, str] = {}
 
 # Option of a step → whether this program has connected the component that it names.
 connected: Dict[str, Callable[[], bool]] = {}
+# (value, annotation) → the value as a step's function gets it: of inputs that are artifacts.
+converted: List[Callable[[Any, Any], Any]] = []
 # Context managers of a task around its step's function.
 around: List[Callable[[Dict[str, Any]], Any]] = []
 # (hook's option, hook) → a context manager of its call.

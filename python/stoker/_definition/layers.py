@@ -341,7 +341,9 @@ def _tags(where: str, value: Any) -> Layer:
         fields = tag if isinstance(tag, Mapping) else vars(tag) if hasattr(tag, "__dict__") else {}
         name = tag.get("name") if isinstance(tag, Mapping) else getattr(tag, "name", tag)
         names.append(str(name))
-        said = {k: bool(fields[k]) for k in ("exclusive", "cascade") if fields.get(k) is not None}
+        said = {
+            k: fields[k] for k in ("exclusive", "cascade", "color") if fields.get(k) is not None
+        }
         if said:
             told[str(name)] = said
     layer: Layer = {"tags": names}

@@ -106,6 +106,9 @@ class ArtifactType(str, enum.Enum):
     STATISTICS = "StatisticsArtifact"
     BASE = "BaseArtifact"
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True)
 class ArtifactConfig(Checked):
@@ -234,6 +237,14 @@ def _moment(key: str, given: Any) -> Any:
     except (TypeError, ValueError):
         raise SettingsError(f"Schedule: {key} is {given!r}, which is no time") from None
     return at if at.tzinfo else at.astimezone()
+
+
+class PythonEnvironmentExportMethod(enum.Enum):
+    """How the packages of this environment are listed."""
+
+    PIP_FREEZE = "pip_freeze"
+    UV_FREEZE = "uv_freeze"
+    POETRY_EXPORT = "poetry_export"
 
 
 class PythonPackageInstaller(str, enum.Enum):

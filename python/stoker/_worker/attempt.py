@@ -271,6 +271,8 @@ class _Attempt:
                     ours = "list" in given or "." in str(given.get("type"))
                     if not ours or annotation is float:  # a command's JSON, or an int for a float
                         value = fit(value, annotation)
+                    for convert in registry.converted:
+                        value = convert(value, annotation)
                     arguments[name] = value
             except _artifact.LoadError as exc:
                 raise _artifact.LoadError(f"input '{name}': {exc}") from exc

@@ -97,8 +97,8 @@ class ArtifactVersionResponse(Response):
 
     @property
     def _cascaded(self) -> List[str]:
-        """The tags that its run gives to what it makes."""
-        if not self.row.get("run"):
+        """The tags that its run gives to what its steps return."""
+        if not self.row.get("run") or self.save_type != ArtifactSaveType.STEP_OUTPUT:
             return []
         kept = whole.kept_of(stored_spec(self.row.get("store"), str(self.row["run"])))
         return [name for name, said in (kept.get("tags") or {}).items() if said.get("cascade")]

@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional
 from .._base.binary import output_of
 from .._worker import context
 from . import own, records, registering, stacks
-from .errors import EntityExistsError, IllegalOperationError
+from .errors import EntityExistsError, IllegalOperationError, StackValidationError
 
 _KIND = "component"
 # Type and flavor → the class.
@@ -247,6 +247,25 @@ def is_connected() -> bool:
     return _uses_mlflow() or any(
         one.body["type"] == "experiment_tracker" for one in records.listed(_KIND)
     )
+
+
+def check(name: str, step: Mapping[str, Any]) -> None:
+    """Refuse a step's experiment tracker that isn't there; where none was registered, any name means
+    MLflow's.
+
+    Raises:
+        StackValidationError: others were registered, but not this one.
+    """
+    kind = "experiment_tracker"
+    asked = ((step.get("extra") or {}).get("zenml") or {}).get(kind)
+    if not isinstance(asked, str):
+        return
+    known = [r.body["name"] for r in records.listed(_KIND) if r.body["type"] == kind]
+    if known and asked not in known:
+        raise StackValidationError(
+            f"step '{name}' requires experiment tracker '{asked}', which isn't there; "
+            f"registered are {', '.join(known)}"
+        )
 
 
 def _settings(task: Mapping[str, Any]) -> Dict[str, Any]:

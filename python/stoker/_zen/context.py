@@ -207,7 +207,9 @@ def get_pipeline_context() -> PipelineContext:
         front.get_pipeline_context()  # raises
         raise AssertionError
     made = PipelineContext(graph.pipeline)
+    made.settings = graph.pipeline.configuration.settings  # type: ignore[attr-defined]
     given: Optional[Any] = made.model
     if given is not None:
-        made.model = declared.Model(**given.given())
+        # one object for the whole body: the version that it makes is the run's
+        made.model = vars(graph).setdefault("body_model", declared.Model(**given.given()))
     return made

@@ -10,7 +10,11 @@ from .._base import registry
 KEY = "stoker.zenml.lazy"  # of the literal that stands for one in a document
 
 
-class LazyArtifact:
+class LazyArtifactVersionResponse:
+    """What stands for an artifact in a pipeline's body."""
+
+
+class LazyArtifact(LazyArtifactVersionResponse):
     """A stored artifact by name, looked up when the step that takes it starts."""
 
     def __init__(self, name: str, version: Optional[str] = None) -> None:
@@ -38,7 +42,7 @@ class LazyArtifact:
 MODEL_KEY = "stoker.zenml.lazy_model"  # a step that takes one isn't cached
 
 
-class LazyOfModel:
+class LazyOfModel(LazyArtifactVersionResponse):
     """Something of a version of a model (an artifact, or metadata), looked up when the step that
     takes it starts."""
 

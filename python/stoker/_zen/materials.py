@@ -9,11 +9,13 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import uuid
 from typing import Any, ClassVar, Dict, Iterator, Optional, Tuple
 
 from .. import materializers
+from .._base import registry
 from .._dialect import StandardMaterializer
 from ..materializers import _custom
 from ..materializers._facts import facts_of
@@ -198,3 +200,25 @@ class MaterializerRegistry:
 
 
 materializer_registry = MaterializerRegistry()
+
+
+def as_annotated(value: Any, annotation: Any) -> Any:
+    """What ZenML's materializer of pandas loads for a parameter: a Series as a DataFrame, and a
+    DataFrame of one column as a Series, where the annotation says so.
+
+    Raises:
+        TypeError: the DataFrame has several columns.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is None:
+        return value
+    if annotation is pandas.DataFrame and isinstance(value, pandas.Series):
+        return value.to_frame(name="series")
+    if annotation is pandas.Series and isinstance(value, pandas.DataFrame):
+        if len(value.columns) != 1:
+            raise TypeError(f"a DataFrame of {len(value.columns)} columns is no Series")
+        return value[value.columns[0]]
+    return value
+
+
+registry.converted.append(as_annotated)

@@ -25,7 +25,7 @@ class Model(types.Model):
     def _get_or_create_model_version(self, *_: Any, **__: Any) -> models.ModelVersionResponse:
         made = self.__dict__.get("_made")
         if made is None:
-            made = models.resolve(self.given())
+            made = models.resolve(self.given(), known={})
             self.__dict__["_made"] = made
         return models.get_model_version(made.model, made.id)
 
@@ -37,13 +37,20 @@ class Model(types.Model):
 
     @property
     def id(self) -> Any:
-        """The version's id."""
-        return self._get_model_version().id
+        """The version's id; the version is made where there is none.
+
+        Raises:
+            RuntimeError: it is named by a stage or number that none has.
+        """
+        try:
+            return self._get_or_create_model_version().id
+        except KeyError as bad:
+            raise RuntimeError(bad.args[0]) from None
 
     @property
     def model_version_id(self) -> Any:
         """The version's id."""
-        return self.id
+        return self._get_model_version().id
 
     @property
     def model_id(self) -> Any:

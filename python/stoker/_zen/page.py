@@ -159,7 +159,7 @@ class Filters:
         self.given = {k: v for k, v in given.items() if v is not None}
         self.asked = asked
         for wanted in self.given.get("run_metadata", ()) and _several(self.given["run_metadata"]):
-            _has_metadata({}, text_of(wanted))
+            _has_metadata({}, "" if isinstance(wanted, Mapping) else text_of(wanted))
         for name in self.given:
             if name not in asked and name not in _IGNORED:
                 known = ", ".join(sorted(asked))
@@ -187,8 +187,10 @@ def page_of(
     given: Mapping[str, Any],
     asked: Mapping[str, Callable[[Any], Any]],
     sort_by: str = "created",
+    orders: Mapping[str, Callable[[Any], Any]] = {},
 ) -> Page[_T]:
-    """The page that the arguments of ``list_WHAT`` ask for; ``sort_by`` is its usual order.
+    """The page that the arguments of ``list_WHAT`` ask for; ``sort_by`` is its usual order, and
+    ``orders`` are those that are no filters.
 
     Raises:
         TypeError: an argument that this list doesn't have.
@@ -207,11 +209,12 @@ def page_of(
     order, colon, column = sort_by.partition(":")
     if not colon:
         order, column = "asc", sort_by
-    if column not in asked:
+    orders = {**asked, **orders}
+    if column not in orders:
         raise ValueError(
-            f"list_{what}() can't sort by '{column}'; it can by {', '.join(sorted(asked))}"
+            f"list_{what}() can't sort by '{column}'; it can by {', '.join(sorted(orders))}"
         )
-    items = _sorted(items, asked[column])
+    items = _sorted(items, orders[column])
     if order == "desc":
         items.reverse()
     if index > max(1, -(-len(items) // size)):

@@ -34,6 +34,7 @@ from . import (
     secrets,
     snapshots,
     tags,
+    targets,
     whole,
 )
 from .configuration import PipelineConfiguration, StepConfiguration
@@ -58,6 +59,7 @@ class ZenPipeline(Pipeline[...]):
     prepared: Any = ((), {})
     _replays: Optional[replay.Plan] = None
     _invocations: Mapping[str, Any] = {}
+    _body_model: Any = None  # as the body had it: a version that the body made is the run's
     hooks: Mapping[str, Any] = {}  # around the run: on_init, on_init_kwargs, on_cleanup
 
     def _apply(self, options: Mapping[str, Any], merging: bool) -> None:
@@ -115,6 +117,7 @@ class ZenPipeline(Pipeline[...]):
                 extra = step.get("extra") or {}
                 more = {k: v for k, v in more.items() if v}
                 step["extra"] = {**extra, "zenml": {**(extra.get("zenml") or {}), **more}}
+            connected.check(name, step)
             if parts:
                 around.take(step, parts)
             for finish in to_finish:
@@ -131,6 +134,7 @@ class ZenPipeline(Pipeline[...]):
         if graph is not None and self._replays is not None:
             replay.change(graph, self._replays)
         self._invocations = {} if graph is None else graph.invocations
+        self._body_model = None if graph is None else vars(graph).get("body_model")
         return done
 
     def replay(
@@ -251,7 +255,7 @@ class ZenPipeline(Pipeline[...]):
             given = compiled.run_name or options.get("run_name")
             known = _substitutions(compiled.spec)
             compiled = compiled._replace(run_name=run_name(given, self.name, known))
-        links = _bind_models(compiled.spec)
+        links = _bind_models(compiled.spec, self._body_model)
         _make_tags(compiled.spec)
 
         began: List[str] = []
@@ -279,8 +283,10 @@ class ZenPipeline(Pipeline[...]):
                 raise
             raise exception_of(some[0].body.get("error") or {}, failed) from failed
         finally:
-            for run in began if links else ():
-                models.settle(run)
+            for run in began:
+                targets.settle(run)
+                if links:
+                    models.settle(run)
 
     @property
     def configuration(self) -> PipelineConfiguration:
@@ -656,15 +662,16 @@ def _kept(config: Mapping[str, Any]) -> Dict[str, Any]:
 # ---------------------------------------------------------------------------- models
 
 
-def _bind_models(spec: Dict[str, Any]) -> List[Any]:
-    """Make the versions that a document's models mean, and write them into it.
+def _bind_models(spec: Dict[str, Any], of_body: Any = None) -> List[Any]:
+    """Make the versions that a document's models mean, and write them into it; ``of_body`` is the
+    pipeline's model in its body, which may have made its version already.
 
     Returns (version, the steps that belong to it; None: all).
     """
     links: List[Any] = []
     whole = (spec.get("extra") or {}).get("model")
     if whole:
-        links.append((_bind(spec, spec), None))
+        links.append((_bind(spec, spec, of_body), None))
     made: Dict[str, Any] = {}
     for name, step in spec["steps"].items():
         given = (step.get("extra") or {}).get("model")
@@ -680,9 +687,12 @@ def _bind_models(spec: Dict[str, Any]) -> List[Any]:
     return links
 
 
-def _bind(part: Dict[str, Any], spec: Dict[str, Any]) -> models.ModelVersionResponse:
+def _bind(
+    part: Dict[str, Any], spec: Dict[str, Any], of_body: Any = None
+) -> models.ModelVersionResponse:
     known = {**_substitutions(spec), **_substitutions(part)}
-    version = models.resolve(part["extra"]["model"], known=known)
+    made: Optional[models.ModelVersionResponse] = vars(of_body).get("_made") if of_body else None
+    version = made or models.resolve(part["extra"]["model"], known=known)
     _tell(part, version)
     return version
 
@@ -700,7 +710,7 @@ def _make_tags(spec: Mapping[str, Any]) -> None:
     """Make the tags of a document that say more than their names."""
     told = whole.kept_of(spec).get("tags") or {}
     if told:
-        tags.make(Tag(name, exclusive=said.get("exclusive")) for name, said in told.items())
+        tags.make(Tag(name, **said) for name, said in told.items())
 
 
 def add_tags(tags: Union[str, List[Any]], **target: Any) -> None:

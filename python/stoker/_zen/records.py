@@ -14,6 +14,7 @@ from .._worker import context
 from .errors import EntityExistsError
 
 _TRIES = 20
+LATER = "later_metadata"  # a kind: what was logged for a run that goes on, or for RUN/STEP of it
 _NAMES = uuid.UUID("0b6f5b8e-3a52-4f0e-9a43-6c1d2f7f6a11")  # of ids that are made from names
 
 
@@ -114,6 +115,12 @@ def remove(kind: str, name: str) -> None:
     except EngineError as bad:
         if "there is no" not in str(bad):
             raise
+
+
+def later_metadata(place: str) -> Dict[str, Any]:
+    """What was logged for a run that goes on, or for ``RUN/STEP`` of it, from elsewhere."""
+    record = get(LATER, place)
+    return {} if record is None else dict(record.body["metadata"])
 
 
 def id_of(kind: str, key: str) -> uuid.UUID:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Union
 
 from . import fields, records
+from .errors import ZenKeyError
 from .records import id_of
 
 
@@ -255,7 +256,7 @@ def found_by(what: str, text: Any, candidates: List[Any]) -> Any:
         return some[0]
     if some:
         shown = ", ".join(str(c.name) for c in some[:5])
-        raise KeyError(f"{len(some)} {what}s begin with '{wanted}': {shown}")
+        raise ZenKeyError(f"{len(some)} {what}s begin with '{wanted}': {shown}")
     raise KeyError(f"there is no {what} '{wanted}'")
 
 

@@ -126,7 +126,8 @@ class PipelineRunResponse(Response):
     @property
     def run_metadata(self) -> Dict[str, Any]:
         """Metadata of the run itself."""
-        return dict(with_numbers(self.native.run_metadata))
+        later = records.later_metadata(self.native.id) if self.in_progress else {}
+        return dict(with_numbers({**self.native.run_metadata, **later}))
 
     @property
     def start_time(self) -> Optional[datetime.datetime]:
@@ -497,7 +498,8 @@ def _kept() -> List[Tuple[str, Any]]:
 
 def list_pipelines(given: Mapping[str, Any]) -> Page[PipelineResponse]:
     """The page of pipelines that the arguments ask for."""
-    return page_of("pipelines", pipelines(), given, _PIPELINE_FILTERS)
+    orders = {"latest_run": lambda p: p.updated}
+    return page_of("pipelines", pipelines(), given, _PIPELINE_FILTERS, orders=orders)
 
 
 def get_pipeline(name_or_id: Any) -> PipelineResponse:

@@ -34,6 +34,7 @@ _HERE = {
         ),
         "identifiers",
     ),
+    "LazyArtifactVersionResponse": "lazy",
     "RunTemplateResponse": "snapshots",
     "ScheduleResponse": "schedules",
     "SecretResponse": "secrets",

@@ -157,7 +157,11 @@ def create(name: str, values: Mapping[str, str], private: bool = False) -> Secre
 
     Raises:
         EntityExistsError: the name is taken.
+        ValueError: a value isn't text.
     """
+    wrong = [key for key, value in values.items() if not isinstance(value, str)]
+    if wrong:
+        raise ValueError(f"secret '{name}': the value of '{wrong[0]}' isn't text")
     try:
         return SecretResponse(records.create("secret", name, _body(name, values, private)))
     except EntityExistsError:

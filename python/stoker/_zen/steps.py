@@ -304,7 +304,9 @@ class StepRunResponse(Response):
     @property
     def run_metadata(self) -> Dict[str, Any]:
         """Its metadata."""
-        return dict(with_numbers(self.native.run_metadata))
+        place = f"{self.run.native.id}/{self._place}"
+        later = records.later_metadata(place) if self.run.in_progress else {}
+        return dict(with_numbers({**self.native.run_metadata, **later}))
 
     @property
     def start_time(self) -> Optional[datetime.datetime]:

@@ -277,6 +277,8 @@ def make(tags: Iterable[Any]) -> None:
                     "with Client().update_tag"
                 )
             continue
+        if wanted and any(one.name == name for one in everything()):
+            raise ValueError(f"tag '{name}' is in use and isn't exclusive; see Client().update_tag")
         try:
             create(name, getattr(tag, "color", None), bool(wanted))
         except EntityExistsError:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Any, Callable, Dict, List, Optional, Set
 
+from .._base.errors import EngineError
 from .._engine import metadata as engine
 from .._worker import context
 from .._worker.context import plain_metadata
-from . import artifacts, models, runs, tags
+from . import artifacts, models, records, runs, tags
 
 
 def _running() -> Any:
@@ -76,6 +77,11 @@ def _log_output(given: Dict[str, Any], plain: Dict[str, Any]) -> None:
     if name is None or (name in known and "artifact_version" not in given):
         _running().add_output_metadata(plain, name)
         return
+    if "artifact_version" not in given:
+        raise ValueError(
+            f"log_metadata: artifact '{name}' is no output of the running step, which has "
+            f"{', '.join(known)}; say its artifact_version"
+        )
     artifacts.log(artifacts.get_version(name, given.get("artifact_version")), plain)
 
 
@@ -88,7 +94,7 @@ def _log_step(step: runs.StepRunResponse, plain: Dict[str, Any]) -> None:
     if _is_running(step.run, step._place):
         _running()._metadata.update(plain)
         return
-    engine._log_outside([f"{step.run.native.id}/{step._place}"], plain)
+    _log_native(f"{step.run.native.id}/{step._place}", plain)
 
 
 def _log_run(run: runs.PipelineRunResponse, given: Dict[str, Any], plain: Dict[str, Any]) -> None:
@@ -96,7 +102,29 @@ def _log_run(run: runs.PipelineRunResponse, given: Dict[str, Any], plain: Dict[s
     if step is not None:
         _log_step(run.steps[step], plain)
         return
-    engine._log_outside([run.native.id], plain)
+    _log_native(run.native.id, plain)
+
+
+def _log_native(place: str, plain: Dict[str, Any]) -> None:
+    """Metadata of a run, or of ``RUN/STEP``: while the run goes on, a record keeps it."""
+    try:
+        engine._log_outside([place], plain)
+    except EngineError as bad:
+        if "is already running" not in str(bad):
+            raise
+        records.change(
+            records.LATER,
+            place,
+            lambda body: body.update(metadata={**(body.get("metadata") or {}), **plain}),
+        )
+
+
+def settle(run: str) -> None:
+    """Give a run that has ended, and its steps, the metadata that records kept for them."""
+    for record in records.listed(records.LATER):
+        if record.name.partition("/")[0] == run:
+            engine._log_outside([record.name], record.body["metadata"])
+            records.remove(records.LATER, record.name)
 
 
 def model_version(given: Dict[str, Any]) -> models.ModelVersionResponse:

@@ -51,7 +51,10 @@ _SETTINGS = {
     "DockerSettings": "stoker:DockerSettings",
     "DockerBuildConfig": "stoker:DockerBuildConfig",
     "DockerBuildOptions": "stoker:DockerBuildOptions",
-    "PythonPackageInstaller": "stoker._definition.types:PythonPackageInstaller",
+    **{
+        name: f"stoker._definition.types:{name}"
+        for name in ("PythonEnvironmentExportMethod", "PythonPackageInstaller")
+    },
     "StepRetryConfig": "stoker:StepRetryConfig",
     "CachePolicy": "stoker:CachePolicy",
     "Schedule": "stoker:Schedule",

@@ -28,8 +28,6 @@ REASONS = {
     "trigger": f"{_NO_SERVICE} that could start runs",
     "server": "there is no server",
     "logs": "`stoker logs STEP` shows what a step printed",
-    "analytics": "nothing is told to anybody",
-    "logging": "`stoker` has no levels of logging",
     "go": "docs/steps.md begins with a first pipeline",
     "backup-database": "the store is the folder .stoker: copy it while no run goes on",
     "restore-database": "the store is the folder .stoker: copy it back",

@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import List
 
 from ..client import Client
-from ._words import ID, NAME, TAGGING, TAGS, YES, Column, Commands, Lists, parse, say
+from ._words import (
+    ID,
+    NAME,
+    TAGGING,
+    TAGS,
+    YES,
+    Column,
+    Commands,
+    Lists,
+    deleting,
+    parse,
+    say,
+    table,
+    text_of,
+)
 
 
 def _prune(words: List[str]) -> int:
@@ -37,6 +51,21 @@ def _version_update(words: List[str]) -> int:
     return say(f"updated a version of artifact '{given.artifact}'")
 
 
+def _version_describe(words: List[str]) -> int:
+    known = ["artifact", "version", "describe"]
+    given = parse(known, words, [("--version", "-v")], names=["artifact"])
+    found = Client().get_artifact_version(given.artifact, given.version)
+    told = {
+        **{"id": found.id, "artifact": found.name, "version": found.version},
+        **{"type": found.type.value, "save_type": found.save_type.value, "uri": found.uri},
+        **{"data_type": found.data_type.import_path, "created": found.created},
+        **{"materializer": found.materializer.import_path},
+        **{"tags": [tag.name for tag in found.tags], "run_metadata": found.run_metadata},
+    }
+    table(["PROPERTY", "VALUE"], [[key, text_of(value)] for key, value in told.items()])
+    return 0
+
+
 LISTS: Lists = {
     ("artifact", "list"): (
         "list_artifacts",
@@ -56,4 +85,8 @@ COMMANDS: Commands = {
     ("artifact", "prune"): _prune,
     ("artifact", "update"): _artifact_update,
     ("artifact", "version", "update"): _version_update,
+    ("artifact", "version", "describe"): _version_describe,
+    ("artifact", "version", "delete"): deleting(
+        ["artifact", "version", "delete"], "delete_artifact_version", "artifact version"
+    ),
 }

@@ -6,7 +6,7 @@ from typing import List
 
 from ..client import Client
 from ..configuration import VERSION
-from ._words import YES, Commands, fail, parse, say
+from ._words import HELP, YES, Commands, fail, parse, say
 
 
 def _init(words: List[str]) -> int:
@@ -43,7 +43,18 @@ def _clean(words: List[str]) -> int:
     )
 
 
+def _analytics(words: List[str]) -> int:
+    return say("Analytics opt-in: False (nothing is told to anybody)")
+
+
+def _verbosity(words: List[str]) -> int:
+    level = parse(["logging", "set-verbosity"], words, names=["level"]).level
+    return say(f"'{level}' changes nothing: Stoker has no levels of logging")
+
+
 def _version(words: List[str]) -> int:
+    if any(word in HELP for word in words):
+        return say("usage: zenml version")
     return say(f"version: {VERSION} (Stoker's stand-in)")
 
 
@@ -71,6 +82,8 @@ COMMANDS: Commands = {
     ("status",): _status,
     ("info",): _status,
     ("version",): _version,
+    **{("analytics", word): _analytics for word in ("get", "opt-in", "opt-out")},
+    ("logging", "set-verbosity"): _verbosity,
     **dict.fromkeys((("up",), ("login",), ("connect",)), _up),
     **dict.fromkeys((("down",), ("logout",), ("disconnect",)), _down),
     ("show",): _web,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 from ..client import Client
 from ._words import (
@@ -18,6 +18,7 @@ from ._words import (
     deleting,
     parse,
     say,
+    table,
 )
 
 _ABOUT = [
@@ -90,6 +91,24 @@ def _model_version_delete(words: List[str]) -> int:
     return say(f"deleted version '{given.version}' of model '{given.model}'")
 
 
+def _linked(word: str) -> Callable[[List[str]], int]:
+    """The command that lists a part of what is linked to a version."""
+
+    def linked(words: List[str]) -> int:
+        options = [("--model_version", "--model-version", "-v")]
+        given = parse(["model", word], words, options, names=["model"])
+        version = Client().get_model_version(given.model, given.model_version)
+        if word == "runs":
+            table(["RUN", "STATUS"], [[n, str(r.status)] for n, r in version.pipeline_runs.items()])
+            return 0
+        some: Dict[str, Dict[str, Any]] = getattr(version, word)
+        rows = [[name, v, str(a.id)] for name, of in some.items() for v, a in of.items()]
+        table(["ARTIFACT", "VERSION", "ID"], rows)
+        return 0
+
+    return linked
+
+
 LISTS: Lists = {
     ("model", "list"): (
         "list_models",
@@ -109,6 +128,10 @@ COMMANDS: Commands = {
     ("model", "register"): _model_register,
     ("model", "update"): _model_update,
     ("model", "delete"): deleting(["model", "delete"], "delete_model", "model"),
+    **{
+        ("model", word): _linked(word)
+        for word in ("data_artifacts", "model_artifacts", "deployment_artifacts", "runs")
+    },
     ("model", "version", "update"): _model_version_update,
     ("model", "version", "delete"): _model_version_delete,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Dict, List, Sequence
 
 from ..client import Client
@@ -16,11 +17,23 @@ def _values(given: Arguments) -> Dict[str, str]:
         with open(text[1:], encoding="utf-8") as stream:
             text = stream.read()
     if text:
-        more = json.loads(text)
+        more = _read(text)
         if not isinstance(more, dict):
             raise ValueError('--values needs a JSON object: \'{"KEY": "VALUE"}\'')
-        found.update({str(k): str(v) for k, v in more.items()})
+        found.update(more)
     return found
+
+
+def _read(text: str) -> Any:
+    """JSON or YAML as a value."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        try:
+            import yaml
+        except ImportError:
+            raise ValueError("--values that aren't JSON need PyYAML: install it") from None
+        return yaml.safe_load(text)
 
 
 def _secret_words(word: str, words: List[str], options: Sequence[Any] = ()) -> Arguments:
@@ -37,11 +50,15 @@ def _secret_words(word: str, words: List[str], options: Sequence[Any] = ()) -> A
 def _secret_create(words: List[str]) -> int:
     given = _secret_words("create", words)
     values = _values(given)
+    if "name" in values:
+        raise ValueError("'name' can't be the key of a secret's value")
     if given.interactive:
         import getpass
 
         key = input("key: ")
         values[key] = getpass.getpass("value: ")
+    if not values:
+        raise ValueError("a secret needs values: --KEY=VALUE, --values or --interactive")
     Client().create_secret(given.name, values, given.private)
     return say(f"secret '{given.name}' is kept, encrypted, in the store")
 
@@ -62,6 +79,19 @@ def _secret_rename(words: List[str]) -> int:
     return say(f"secret '{given.name}' is '{given.new_name}' now")
 
 
+def _secret_export(words: List[str]) -> int:
+    given = parse(
+        ["secret", "export"], words, [("--private", "-p"), ("--filename", "-f")], names=["name"]
+    )
+    found = Client().get_secret(given.name)
+    file = given.filename or f"{found.name}.yaml"
+    kept = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(kept, "w", encoding="utf-8") as stream:
+        for key, value in found.secret_values.items():
+            stream.write(f"{json.dumps(key)}: {json.dumps(value)}\n")
+    return say(f"wrote secret '{found.name}' to '{file}'")
+
+
 def _secret_get(words: List[str]) -> int:
     given = parse(["secret", "get"], words, [("--private", "-p")], names=["name"])
     found = Client().get_secret(given.name)
@@ -79,5 +109,6 @@ COMMANDS: Commands = {
     ("secret", "update"): _secret_update,
     ("secret", "rename"): _secret_rename,
     ("secret", "get"): _secret_get,
+    ("secret", "export"): _secret_export,
     ("secret", "delete"): deleting(["secret", "delete"], "delete_secret", "secret"),
 }

@@ -19,8 +19,14 @@ def _tag_create(words: List[str]) -> int:
     name = given.name or given.tag
     if not name:
         raise ValueError("tag create needs --name NAME")
-    Client().create_tag(name, given.color, given.exclusive)
+    Client().create_tag(name, given.exclusive, given.color)
     return say(f"made tag '{name}'")
+
+
+def _tag_update(words: List[str]) -> int:
+    given = parse(["tag", "update"], words, [("--name", "-n"), ("--color", "-c")], names=["tag"])
+    Client().update_tag(given.tag, name=given.name, color=given.color)
+    return say(f"updated tag '{given.tag}'")
 
 
 LISTS: Lists = {
@@ -36,5 +42,7 @@ LISTS: Lists = {
 
 COMMANDS: Commands = {
     ("tag", "create"): _tag_create,
+    ("tag", "register"): _tag_create,
+    ("tag", "update"): _tag_update,
     ("tag", "delete"): deleting(["tag", "delete"], "delete_tag", "tag"),
 }

@@ -29,6 +29,7 @@ def _names(tags: Any) -> List[str]:
     return [tag.name for tag in tags]
 
 
+HELP = ("--help", "-h")
 ID = Column("id", lambda one: str(one.id))
 NAME = Column("name", lambda one: one.name)
 TAGS = Column("tags", lambda one: _names(one.tags))
