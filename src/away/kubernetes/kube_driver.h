@@ -46,6 +46,7 @@ typedef struct stk_kube_task {
     uint32_t n_ways, i_way;
     bool open; /* the user prefers neither way: what the cluster has and allows decides */
     int64_t grace_ms;
+    int64_t pending_ms; /* it fails if it waits longer; 0: no limit */
     int64_t lost_s; /* the pods of a silent node are removed after so long */
     bool keep;
     uint32_t i_doc;  /* the document to send next */

@@ -144,7 +144,7 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
 static void check_patience(stk_kube_task *t, int64_t now)
 {
     const stk_kube_api *api = &t->kube->api;
-    int64_t patience = t->kube->config->pending_ms;
+    int64_t patience = t->pending_ms;
     if (patience <= 0 || t->has_run || now - MAX(t->since_ms, t->kube->back_ms) <= patience) {
         return;
     }
@@ -749,6 +749,8 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const s
     t->open = stk_kube_form_of(job, options) == STK_KUBE_AS_EITHER;
     t->grace_ms = job->grace_ms;
     t->keep = stk_kube_true(options, "keep", false);
+    int64_t pending_s = job->reads ? -1 : stk_kube_whole(options, "pending_seconds");
+    t->pending_ms = pending_s < 0 ? k->config->pending_ms : pending_s * 1000;
     t->lost_s = stk_kube_whole(options, "node_lost_seconds");
     if (t->lost_s < 0) {
         t->lost_s = LOST_S;
