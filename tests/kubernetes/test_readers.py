@@ -120,6 +120,17 @@ def test_of_a_step_that_prints_all_the_time(
     project.nothing_left()
 
 
+def test_cancel_asks_which(project: Project, tmp_path: Path) -> None:
+    """The newest run here isn't the stack's newest: neither is ended for the other."""
+    project.run({"a": {"run": "true"}})
+    elsewhere(project, tmp_path, "run", project.document({"a": {"run": "true"}})).wait(100)
+    cancel = elsewhere(project, tmp_path, "cancel", "--stack", "kubernetes")
+    _, err = cancel.communicate(timeout=100)
+    newest = json.loads(project("runs", "--json"))[0]["run"]
+    assert cancel.returncode == 2, err
+    assert f"that of stack 'kubernetes' is {newest}; name the one to cancel" in err, err
+
+
 def test_list_of_runs(project: Project, tmp_path: Path) -> None:
     """Newest first, whichever was brought first; one whose attempt left no file hides no other."""
     steps: Object = {"a": {"run": "true", "resources": {"gpu_count": 1}}}
