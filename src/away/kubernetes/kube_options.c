@@ -47,11 +47,11 @@ static const option *find(const char *name)
 }
 
 /* Keys that are said elsewhere: of a step's `resources`, of a stack. */
-static const char *const of_resources[] = {"cpu_count", "gpu_count", "gpu_memory", "gpu_class",
-                                           "any_of", NULL};
-static const char *const of_stack[] = {
-    "store",        "store_volume", "default_image", "image_map", "registry", "runner_image",
-    "carry_volume", "carry",        "pending",       "limits",    "pools",    NULL};
+static const char *const of_resources[] = {"cpu_count", "gpu_count", "gpu_memory",
+                                           "gpu_class", "any_of",    NULL};
+static const char *const of_stack[] = {"store",    "store_volume", "default_image", "image_map",
+                                       "registry", "runner_image", "carry_volume",  "carry",
+                                       "pending",  "limits",       "pools",         NULL};
 
 static bool is_among(const char *name, const char *const *words)
 {

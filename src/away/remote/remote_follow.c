@@ -40,8 +40,10 @@ static void take_report(void *arg, const stk_remote_report *report)
     if (one == NULL) {
         return;
     }
-    f->n_trickled += report->state == STK_REMOTE_LOG ? report->n : TRICKLE;
-    if (!one->is_heard || f->n_trickled >= TRICKLE) {
+    if (report->state == STK_REMOTE_LOG) {
+        f->n_trickled += report->n;
+    }
+    if (!one->is_heard || report->state != STK_REMOTE_LOG || f->n_trickled >= TRICKLE) {
         f->heard_ms = stk_remote_now_ms();
         f->n_trickled = 0;
     }

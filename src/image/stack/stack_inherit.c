@@ -120,7 +120,10 @@ int64_t stk_stack_whole_option(const stk_stack *stack, const stk_json *options, 
         return number;
     }
     number = strtoll(text, &end, 10); /* as a command line has it */
-    return end == text || *end != '\0' ? otherwise : number;
+    if (end == text || *end != '\0') {
+        return otherwise;
+    }
+    return number;
 }
 
 int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
@@ -136,7 +139,9 @@ int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
     stack->inherited = all;
     int64_t pending_s = stk_stack_whole_option(stack, &own, "pending_seconds", -1);
     stack->max_jobs = stk_stack_whole_option(stack, &own, "max_jobs", stack->max_jobs);
-    stack->pending_ms = pending_s < 0 ? stack->pending_ms : pending_s * 1000;
+    if (pending_s >= 0) {
+        stack->pending_ms = pending_s * 1000;
+    }
     for (size_t i = 0; i < N_ROWS; i++) {
         const struct row *row = &rows[i];
         stk_inherited one = {.name = row->name,
