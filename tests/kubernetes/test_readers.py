@@ -123,7 +123,8 @@ def test_of_a_step_that_prints_all_the_time(
 def test_cancel_asks_which(project: Project, tmp_path: Path) -> None:
     """The newest run here isn't the stack's newest: neither is ended for the other."""
     project.run({"a": {"run": "true"}})
-    elsewhere(project, tmp_path, "run", project.document({"a": {"run": "true"}})).wait(100)
+    document = project.document({"a": {"run": "true"}})
+    elsewhere(project, tmp_path, "run", str(document)).wait(100)
     cancel = elsewhere(project, tmp_path, "cancel", "--stack", "kubernetes")
     _, err = cancel.communicate(timeout=100)
     newest = json.loads(project("runs", "--json"))[0]["run"]
