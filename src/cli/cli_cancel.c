@@ -154,16 +154,35 @@ static int ask_engine(const stk_cli *cli, pid_t pid, const char *run, stk_buf *o
     return 0;
 }
 
+/* Who names a stack and no run may mean this folder's newest run or the stack's: to end the wrong
+ * one is worse than to ask. */
+static int refuse_doubt(const char *stack, const char *here, stk_err *err)
+{
+    char there[40];
+    stk_err ignored = {0};
+    if (stk_run_shared_newest(stack, there, &ignored) < 0 || strcmp(here, there) == 0) {
+        return 0;
+    }
+    stk_err_set(err, STK_E_USAGE, "the newest run of this folder is %s, that of stack '%s' is %s",
+                here, stack, there);
+    stk_err_hint(err, "name the one to cancel");
+    return STK_E_USAGE;
+}
+
 static int run_cancel(const stk_cli *cli, stk_buf *out, stk_err *err)
 {
     STK_STORE_AUTO store = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     char run[40];
     const char *text = stk_text_or(stk_cli_arg(cli, 0), "latest");
-    int flags = stk_cli_value(cli, "stack") != NULL ? STK_STORE_CREATE : 0;
+    const char *stack = stk_cli_value(cli, "stack");
+    int flags = stack != NULL ? STK_STORE_CREATE : 0;
     STK_TRY(stk_err_if_null(arena, err));
     STK_TRY(stk_cli_store(flags, &store, err));
     if (stk_store_resolve_run(store, text, run, NULL) == 0) {
+        if (stack != NULL && strcmp(text, "latest") == 0) {
+            STK_TRY(refuse_doubt(stack, run, err));
+        }
         pid_t pid = engine_of(store, run, arena);
         if (pid > 0) {
             return ask_engine(cli, pid, run, out, err);

@@ -189,9 +189,9 @@ static int wait_for_more(void *arg, stk_err *err)
 }
 
 /* A log has no mark where it ends so far: what comes within a moment belongs to it. */
-static void hear_so_far(stk_cli_follow *f)
+static void hear_so_far(stk_cli_follow *f, int64_t ms)
 {
-    int64_t until = stk_clock_boot_ms() + SO_FAR_MS;
+    int64_t until = stk_clock_boot_ms() + ms;
     for (bool quiet = false; !quiet && stk_clock_boot_ms() < until;) {
         hear_all(f);
         quiet = true;
@@ -224,7 +224,7 @@ int stk_cli_follow_open(const stk_cli *cli, const stk_cli_read *read, stk_logs *
     f->run = stk_view_get_run(read->view)->id;
     f->fetch_ms = stk_clock_boot_ms() + FETCH_MS;
     STK_TRY(follow_new(f, err));
-    hear_so_far(f);
+    hear_so_far(f, stk_cli_flag(cli, "follow") ? 0 : SO_FAR_MS);
     logs->wait = wait_for_more;
     logs->live = live_folder;
     logs->arg = f;

@@ -12,9 +12,14 @@
 
 /* --- places of steps --- */
 
-static int place_of(stk_run_elsewhere *e, const stk_stack *stack, uint32_t *ret_place, stk_err *err)
+/* Of several bounds on jobs at once the smallest counts. */
+static int place_of(stk_run_elsewhere *e, const stk_place *step, uint32_t *ret_place, stk_err *err)
 {
-    uint32_t k = 0;
+    const stk_stack *stack = step->stack;
+    uint32_t k = 0, most = 0;
+    if (step->max_jobs > 0 && step->max_jobs < UINT32_MAX) {
+        most = (uint32_t)step->max_jobs;
+    }
     while (k < e->n_places &&
            (strcmp(e->stacks[k]->name, stack->name) != 0 || e->stacks[k]->kind != stack->kind)) {
         k++;
@@ -26,13 +31,13 @@ static int place_of(stk_run_elsewhere *e, const stk_stack *stack, uint32_t *ret_
         return STK_E_LIMIT;
     }
     if (k == e->n_places) {
-        int64_t most = stack->max_jobs;
         e->stacks[k] = stack;
         e->places[k] =
-            (stk_capacity_place){.backend = stk_place_word(stack->kind),
-                                 .stack = stack->name,
-                                 .max_jobs = most > 0 && most < UINT32_MAX ? (uint32_t)most : 0};
+            (stk_capacity_place){.backend = stk_place_word(stack->kind), .stack = stack->name};
         e->n_places++;
+    }
+    if (most > 0 && (e->places[k].max_jobs == 0 || most < e->places[k].max_jobs)) {
+        e->places[k].max_jobs = most;
     }
     *ret_place = k + 1;
     return 0;
@@ -54,7 +59,7 @@ int stk_run_elsewhere_find(const stk_spec *spec, const stk_place *steps, stk_dri
     for (uint32_t i = 0; i < n; i++) {
         if (stk_place_is_elsewhere(steps[i].kind)) {
             e->away[i].resources = steps[i].resources;
-            STK_TRY(place_of(e, steps[i].stack, &e->away[i].place, err));
+            STK_TRY(place_of(e, &steps[i], &e->away[i].place, err));
         }
     }
     return 0;
@@ -245,6 +250,9 @@ static int note_unseen(const stk_image_ref *ref, const stk_err *why, stk_arena *
     if (why->code == STK_E_ENV && why->sys == EACCES) {
         return stk_plan_remark(plan, err, "%s; the nodes need a right of their own to pull it: %s",
                                text, why->hint);
+    }
+    if (why->code == STK_E_NOT_FOUND) {
+        return stk_plan_remark(plan, err, "%s; only nodes that already hold it can run it", text);
     }
     if (why->code == STK_E_ENV) {
         return stk_plan_remark(plan, err, "image %s isn't checked: %s can't be reached from here",

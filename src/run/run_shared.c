@@ -16,6 +16,23 @@ int stk_run_shared_url(const char *stack, stk_arena *arena, const char **ret_url
     return 0;
 }
 
+int stk_run_shared_newest(const char *stack, char ret_run[40], stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_SHARE_AUTO share = NULL;
+    stk_remote_run found;
+    const char *url = NULL;
+    STK_TRY(stk_err_if_null(arena, err));
+    STK_TRY(stk_run_shared_url(stack, arena, &url, err));
+    if (url == NULL) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "stack '%s' shares no store", stack);
+    }
+    STK_TRY(stk_share_open(url, &share, err));
+    STK_TRY(stk_remote_run_find(share, "latest", arena, &found, err));
+    (void)snprintf(ret_run, 40, "%s", found.id);
+    return 0;
+}
+
 /* The stack in the record of the run's creation, or NULL. */
 static const char *stack_of(stk_store *store, const char *run, stk_arena *arena)
 {

@@ -7,6 +7,8 @@
 
 /* Finds the URL of a stack's share, in `arena`; NULL: the stack has none, its steps run here. */
 int stk_run_shared_url(const char *stack, stk_arena *arena, const char **ret_url, stk_err *err);
+/* The newest run of a stack's share. STK_E_NOT_FOUND: the stack has none, or it has no runs. */
+int stk_run_shared_newest(const char *stack, char ret_run[40], stk_err *err);
 /* Fetches the events that this store lacks of a run. `text` names the run, here or in the stack's
  * share. `stack` NULL: the stack of the run itself. STK_E_NOT_FOUND: neither has the run. */
 int stk_run_shared_bring(stk_store *store, const char *stack, const char *text, char ret_run[40],

@@ -476,14 +476,16 @@ int stk_store_list_runs(stk_store *store, const char *pipeline, const char *tags
     uint32_t n = 0;
     uint32_t cap = 0;
     stk_run_row *rows = NULL;
-    int rc = sqlite3_prepare_v2(store->db,
-                                "SELECT run, name, pipeline, status, created_ms, ended_ms, tags"
-                                " FROM runs WHERE (?1 IS NULL OR pipeline = ?1)"
-                                " AND NOT EXISTS (SELECT 1 FROM json_each(?3) wanted WHERE"
-                                " wanted.value NOT IN (SELECT value FROM"
-                                " json_each(coalesce(runs.tags, '[]'))))"
-                                " ORDER BY id DESC LIMIT ?2",
-                                -1, &stmt, NULL);
+    STK_TEXT_AUTO query = stk_file_printf(
+        "SELECT run, name, pipeline, status, created_ms, ended_ms, tags"
+        " FROM runs WHERE (?1 IS NULL OR pipeline = ?1)"
+        " AND NOT EXISTS (SELECT 1 FROM json_each(?3) wanted WHERE"
+        " wanted.value NOT IN (SELECT value FROM json_each(coalesce(runs.tags, '[]'))))"
+        " ORDER BY %s DESC LIMIT ?2",
+        /* a mirror's rows are in the order in which they were brought */
+        (store->flags & STK_STORE_MIRROR) != 0 ? "run" : "id");
+    STK_TRY(stk_err_if_null(query, err));
+    int rc = sqlite3_prepare_v2(store->db, query, -1, &stmt, NULL);
     if (rc == SQLITE_OK) {
         (void)sqlite3_bind_text(stmt, 1, pipeline, -1, SQLITE_STATIC);
         (void)sqlite3_bind_int64(stmt, 2, limit);

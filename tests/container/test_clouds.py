@@ -364,4 +364,6 @@ def test_before_submission(stoker: Stoker, front: CloudFront, tmp_path: Path) ->
         done.code == 0
         and "has no image" in done.said
         and "does not exist in the registry" in done.said
+        and "only nodes that already hold it can run it" in done.said
+        and "isn't checked" not in done.said
     )

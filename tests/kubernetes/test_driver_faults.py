@@ -282,7 +282,10 @@ def test_token_that_nobody_takes(cluster: Cluster, tmp_path: Path) -> None:
     d = Driver(cluster.kubeconfig(tmp_path / "config", token="wrong"))
     d.submit(1)
     told = d.until(lambda r: r["state"] == "error")
-    assert "context 'fake'" in told["text"] and "Unauthorized" in told["text"]
+    assert (
+        "context 'fake'" in told["text"]
+        and "Unauthorized: it rejects these credentials; log in again" in told["text"]
+    )
 
 
 def test_certificate(cluster: Cluster, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 # ruff: noqa: F401, F811 - the fixtures of the other files
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 import time
@@ -98,3 +99,49 @@ def test_may_not_read_logs(project: Project, tmp_path: Path) -> None:
     lines = follows.rest()
     assert [line for line in lines if "pods/log" not in line] == ["one", "two"]
     project.nothing_left()
+
+
+@pytest.mark.parametrize("words", [("-f",), ()])
+def test_of_a_step_that_prints_all_the_time(
+    project: Project, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """What it has printed is shown though it never falls silent: it prints for 15 s at most, and
+    fails then."""
+    seen = f"[ ! -e {project.shared}/seen ] || exit 0"
+    run = f"for i in $(seq 150); do echo tick $i; touch {project.shared}/up; sleep 0.1; {seen}; done; exit 1"
+    engine = project.begin("run", "--with", "kubernetes", project.document({"a": {"run": run}}))
+    project.wait("up", lambda _: True)
+    reader = elsewhere(project, tmp_path, "logs", *words, "--stack", "kubernetes", "latest/a")
+    assert reader.stdout is not None and reader.stdout.readline() == "tick 1\n"
+    (project.shared / "seen").touch()
+    text, _ = engine.communicate(timeout=100)
+    assert engine.returncode == 0, text
+    reader.communicate(timeout=100)
+    project.nothing_left()
+
+
+def test_cancel_asks_which(project: Project, tmp_path: Path) -> None:
+    """The newest run here isn't the stack's newest: neither is ended for the other."""
+    project.run({"a": {"run": "true"}})
+    document = project.document({"a": {"run": "true"}})
+    elsewhere(project, tmp_path, "run", str(document)).wait(100)
+    cancel = elsewhere(project, tmp_path, "cancel", "--stack", "kubernetes")
+    _, err = cancel.communicate(timeout=100)
+    newest = json.loads(project("runs", "--json"))[0]["run"]
+    assert cancel.returncode == 2, err
+    assert f"that of stack 'kubernetes' is {newest}; name the one to cancel" in err, err
+
+
+def test_list_of_runs(project: Project, tmp_path: Path) -> None:
+    """Newest first, whichever was brought first; one whose attempt left no file hides no other."""
+    steps: Object = {"a": {"run": "true", "resources": {"gpu_count": 1}}}
+    # fails in its pod before anything is written: the test's nodes have no devices
+    project("run", "--with", "kubernetes", project.document(steps), rc=1)
+    for n in range(2):
+        listed = elsewhere(project, tmp_path, "runs", "--json", "--stack", "kubernetes")
+        text, err = listed.communicate(timeout=100)
+        assert listed.returncode == 0, err
+        own = [one["run"] for one in json.loads(project("runs", "--json"))]
+        assert [one["run"] for one in json.loads(text)] == own
+        for word in ("x", "y"):
+            project.run({"a": {"run": f"echo {word} {n}"}})

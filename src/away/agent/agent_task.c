@@ -254,7 +254,13 @@ static int start_program(agent *a, stk_job *job, stk_backend **ret, stk_err *err
                                .sample_ms = o->sample_ms};
     STK_TRY(stk_err_if_null(config.run, err));
     STK_TRY(stk_backend_local_open(&config, ret, err));
-    return (*ret)->ops->start(*ret, job, err);
+    int rc = (*ret)->ops->start(*ret, job, err);
+    if (rc < 0 && err->sys == ENOENT && stk_text_same(o->argv[1], "-m") &&
+        stk_text_same(o->argv[2], "stoker._worker")) {
+        stk_err_hint(err, "Python steps need Python 3.7 or newer there: name it by the option "
+                          "`executable` (Slurm, SSH: `python`), or use another image");
+    }
+    return rc;
 }
 
 /* Orphans come to the first process of a container, and stay as zombies until it looks at them.

@@ -255,7 +255,9 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
             api->down_since_ms = 0;
         }
         if (a.status == 401) { /* the token may have expired: retry with a new one */
-            a.text = with_clocks(a.text, response, arena);
+            a.text =
+                stk_arena_printf(arena, "%s: it rejects these credentials; log in again", a.text);
+            a.text = with_clocks(stk_text_or(a.text, ""), response, arena);
             api->n_401++;
             a.again = api->n_401 < 4;
             a.fatal = !a.again;

@@ -199,6 +199,11 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
     STK_TRY(stk_err_if_null(t, err));
     arena = NULL;
     t->space = space;
+    t->pending_ms = k->config->pending_ms;
+    int64_t pending_s = stk_kube_whole(&options, "pending_seconds");
+    if (pending_s >= 0 && !job->reads) {
+        t->pending_ms = pending_s * 1000;
+    }
     return 0;
 }
 

@@ -45,8 +45,8 @@ typedef struct stk_kube_task {
     stk_kube_way ways[2];
     uint32_t n_ways, i_way;
     bool open; /* the user prefers neither way: what the cluster has and allows decides */
-    int64_t grace_ms;
-    int64_t lost_s; /* the pods of a silent node are removed after so long */
+    int64_t grace_ms, pending_ms; /* pending_ms: it fails if it waits longer; 0: no limit */
+    int64_t lost_s;               /* the pods of a silent node are removed after so long */
     bool keep;
     uint32_t i_doc;  /* the document to send next */
     int64_t made_ms; /* when all documents were created; 0: not yet */

@@ -46,6 +46,21 @@ static const option *find(const char *name)
     return NULL;
 }
 
+/* Keys that are said elsewhere: of a step's `resources`, of a stack. */
+static const char *const of_resources[] = {"cpu_count", "gpu_count", "gpu_memory",
+                                           "gpu_class", "any_of",    NULL};
+static const char *const of_stack[] = {"store",    "store_volume", "default_image", "image_map",
+                                       "registry", "runner_image", "carry_volume",  "carry",
+                                       "pending",  "limits",       "pools",         NULL};
+
+static bool is_among(const char *name, const char *const *words)
+{
+    while (*words != NULL && strcmp(*words, name) != 0) {
+        words++;
+    }
+    return *words != NULL;
+}
+
 static int unknown(const char *where, const char *name, stk_err *err)
 {
     const char *names[N];
@@ -54,7 +69,11 @@ static int unknown(const char *where, const char *name, stk_err *err)
     }
     const char *near = stk_units_nearest(name, names, N);
     (void)stk_err_set(err, STK_E_SPEC, "%s: Kubernetes has no option '%.80s'", where, name);
-    if (near != NULL) {
+    if (is_among(name, of_resources)) {
+        stk_err_hint(err, "it belongs under `resources`, of the step or of the stack");
+    } else if (is_among(name, of_stack)) {
+        stk_err_hint(err, "it is a key of the stack itself, beside `options`");
+    } else if (near != NULL) {
         stk_err_hint(err, "did you mean '%s'?", near);
     } else {
         stk_err_hint(err, "docs/kubernetes.md lists the options; set other fields of the API by "

@@ -144,8 +144,8 @@ static void give_up_pods(stk_kube_task *t, int64_t now)
 static void check_patience(stk_kube_task *t, int64_t now)
 {
     const stk_kube_api *api = &t->kube->api;
-    int64_t patience = t->kube->config->pending_ms;
-    if (patience <= 0 || t->has_run || now - MAX(t->since_ms, t->kube->back_ms) <= patience) {
+    if (t->pending_ms <= 0 || t->has_run ||
+        now - MAX(t->since_ms, t->kube->back_ms) <= t->pending_ms) {
         return;
     }
     bool is_away = stk_kube_away_since(api) > 0;
@@ -163,7 +163,7 @@ static void check_patience(stk_kube_task *t, int64_t now)
     } else if (t->pods[0].scheduled) {
         words = "its container is still being created";
     }
-    fail(t, 0, failure, "it didn't start within %lld s: %.900s", (long long)(patience / 1000),
+    fail(t, 0, failure, "it didn't start within %lld s: %.900s", (long long)(t->pending_ms / 1000),
          words);
 }
 

@@ -7,6 +7,9 @@
 #include "away/remote/remote_order.h"
 #include "away/remote/remote_private.h"
 
+/* Of a step that prints all the time this much still counts as quiet: a log's past comes faster. */
+enum { TRICKLE = 4096 };
+
 typedef struct followed {
     struct followed *next;
     stk_remote_job job;
@@ -23,7 +26,8 @@ struct stk_remote_follow {
     followed *first;
     uint32_t n;
     char *note;
-    int64_t heard_ms; /* when something was reported last (monotonic) */
+    size_t n_trickled; /* bytes of logs since then */
+    int64_t heard_ms;  /* when more than a trickle was reported last (monotonic) */
 };
 
 static void take_report(void *arg, const stk_remote_report *report)
@@ -36,7 +40,13 @@ static void take_report(void *arg, const stk_remote_report *report)
     if (one == NULL) {
         return;
     }
-    f->heard_ms = stk_remote_now_ms();
+    if (report->state == STK_REMOTE_LOG) {
+        f->n_trickled += report->n;
+    }
+    if (!one->is_heard || report->state != STK_REMOTE_LOG || f->n_trickled >= TRICKLE) {
+        f->heard_ms = stk_remote_now_ms();
+        f->n_trickled = 0;
+    }
     one->is_heard = true;
     if (report->state == STK_REMOTE_NOTE) {
         free(f->note);

@@ -26,7 +26,7 @@ int stk_remote_follow_add(stk_remote_follow *f, const stk_remote_followed *one, 
 int stk_remote_follow_turn(stk_remote_follow *f, int64_t ms, stk_err *err);
 /* The newest sentence for the user that wasn't taken yet, for the caller to free; NULL: none. */
 char *stk_remote_follow_note(stk_remote_follow *f);
-/* Nothing was heard for ms, and each job was heard of at least once. */
+/* No more than a trickle was heard for ms, and each job was heard of at least once. */
 bool stk_remote_follow_is_quiet(const stk_remote_follow *f, int64_t ms);
 void stk_remote_follow_close(stk_remote_follow *f); /* NULL is fine */
 

@@ -17,6 +17,7 @@ static int mark_fetched(const char *dir, stk_err *err)
 {
     STK_TEXT_AUTO path = stk_file_join(dir, FETCHED);
     STK_TRY(stk_err_if_null(path, err));
+    STK_TRY(stk_file_mkdirs(dir, 0755, err)); /* an attempt may have left no file */
     return stk_file_write(path, "", 0, 0644, err);
 }
 

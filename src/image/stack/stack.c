@@ -149,9 +149,22 @@ static const stk_stack *serving(const stk_stack *run, const wish *w, bool *ret_s
     return own != NULL ? own : run;
 }
 
+/* The image of steps that name none; `pool` may be NULL. */
+static const char *stack_image(const stk_stack *stack, const stk_pool *pool, stk_arena *arena)
+{
+    const char *image = NULL;
+    if (pool != NULL && pool->options != NULL) {
+        image = stk_json_get_text(stk_json_read(arena, pool->options), "image");
+    }
+    if (image == NULL && stk_place_is_elsewhere(stack->kind) && stack->options != NULL) {
+        image = stk_json_get_text(stk_json_read(arena, stack->options), "image");
+    }
+    return stk_text_or(image, stack->default_image);
+}
+
 /* The image as somebody wrote it; NULL: nobody did. */
-static const char *written_image(const wish *w, const stk_stack *stack, stk_arena *arena,
-                                 const char **ret_source)
+static const char *written_image(const wish *w, const stk_stack *stack, const stk_pool *pool,
+                                 stk_arena *arena, const char **ret_source)
 {
     static const char *const holders[] = {"docker", "kubernetes", "batch"};
     const char *image = NULL;
@@ -169,11 +182,8 @@ static const char *written_image(const wish *w, const stk_stack *stack, stk_aren
     for (size_t i = 0; image == NULL && i < sizeof holders / sizeof *holders; i++) {
         image = stk_json_get_text(stk_json_get(&w->backend, holders[i]), "image");
     }
-    if (image == NULL && stack->kind == STK_PLACE_SLURM) {
-        image = stk_json_get_text(stk_json_read(arena, stack->options), "image");
-    }
-    if (image == NULL && stack->default_image != NULL) {
-        image = stack->default_image;
+    if (image == NULL) {
+        image = stack_image(stack, pool, arena);
         *ret_source = stk_arena_printf(arena, "stack '%s'", stack->name);
     }
     return image;
@@ -201,7 +211,7 @@ static int set_note(stk_place *place, const char *note, const char *many, stk_er
 static int place_inside(const stk_stack *stack, const char *step, const wish *w, stk_arena *arena,
                         stk_place *place, stk_err *err)
 {
-    place->written = written_image(w, stack, arena, &place->source);
+    place->written = written_image(w, stack, NULL, arena, &place->source);
     bool builds = stk_json_get_text(&w->docker, "dockerfile") != NULL;
     if (place->written == NULL && !builds && w->kind == STK_PLACE_DOCKER) {
         stk_err_set(err, STK_E_SPEC, "step '%s' runs in a container, but names no image", step);
@@ -294,6 +304,7 @@ static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena
         STK_TRY(stk_spec_merge(&r, &all, own, &all));
     }
     STK_TRY(stk_stack_lay_over(stack, &all, arena, &all, err));
+    place->max_jobs = stk_stack_whole_option(stack, &all, "max_jobs", stack->max_jobs);
     return keep_options(&all, arena, place, err);
 }
 
@@ -334,8 +345,17 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
 {
     place->kind = stack->kind;
     bool builds = stk_json_get_text(&w->docker, "dockerfile") != NULL;
+    int64_t nodes = MAX(settings->gang.nodes, 1);
+    stk_resources *asked = with_defaults(stack, &settings->resources, arena);
+    place->resources = asked;
+    STK_TRY(stk_err_if_null(asked, err));
+    STK_TRY(lay_options(stack->options, arena, asked, err));
+    STK_TRY(stk_stack_fit(stack, step, asked, nodes, arena, &place->pool, err));
+    if (place->pool != NULL) {
+        STK_TRY(lay_options(place->pool->options, arena, asked, err));
+    }
     if (stk_place_has_image(stack->kind) || stack->kind == STK_PLACE_SLURM) {
-        place->written = written_image(w, stack, arena, &place->source);
+        place->written = written_image(w, stack, place->pool, arena, &place->source);
     }
     if (!stk_place_has_image(stack->kind) && place->written == NULL) {
         STK_TRY(refuse_docker(stack, step, w, err));
@@ -359,15 +379,6 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
         return STK_E_SPEC;
     }
     STK_TRY(stk_stack_check_store(stack, err));
-    int64_t nodes = MAX(settings->gang.nodes, 1);
-    stk_resources *asked = with_defaults(stack, &settings->resources, arena);
-    place->resources = asked;
-    STK_TRY(stk_err_if_null(asked, err));
-    STK_TRY(lay_options(stack->options, arena, asked, err));
-    STK_TRY(stk_stack_fit(stack, step, asked, nodes, arena, &place->pool, err));
-    if (place->pool != NULL) {
-        STK_TRY(lay_options(place->pool->options, arena, asked, err));
-    }
     return merge_options(stack, w, arena, place, err);
 }
 

@@ -143,6 +143,7 @@ typedef struct stk_place {
     const char *source;     /* "the step", "stack 'x'": where the image was named */
     const char *docker;     /* the step's docker setting (JSON), or NULL */
     const char *options; /* JSON object: the stack's, then the pool's, then the step's; or NULL */
+    int64_t max_jobs;    /* elsewhere: at once, as stack, pool and step say */
     const stk_resources *resources; /* elsewhere: includes the stack's defaults; else NULL */
     const stk_pool *pool;           /* elsewhere: the cheapest that fits; NULL: unknown */
     const char *note_many;          /* `note` for several steps, after their names; or NULL */

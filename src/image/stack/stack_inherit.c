@@ -1,4 +1,5 @@
 /* What a stack says nothing of, and Metaflow's settings do. */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
@@ -107,6 +108,24 @@ static const stk_json *own_option(const stk_stack *stack, const stk_json *own, c
     return NULL;
 }
 
+int64_t stk_stack_whole_option(const stk_stack *stack, const stk_json *options, const char *name,
+                               int64_t otherwise)
+{
+    const stk_json *value = own_option(stack, options, name);
+    const char *text = stk_json_text(value);
+    char *end = NULL;
+    int64_t number = otherwise;
+    if (text == NULL) {
+        (void)stk_json_int(value, &number);
+        return number;
+    }
+    number = strtoll(text, &end, 10); /* as a command line has it */
+    if (end == text || *end != '\0') {
+        return otherwise;
+    }
+    return number;
+}
+
 int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
 {
     stk_inherited *all = stk_arena_array(arena, N_ROWS, sizeof *all);
@@ -118,6 +137,11 @@ int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
                                &own, err));
     }
     stack->inherited = all;
+    int64_t pending_s = stk_stack_whole_option(stack, &own, "pending_seconds", -1);
+    stack->max_jobs = stk_stack_whole_option(stack, &own, "max_jobs", stack->max_jobs);
+    if (pending_s >= 0) {
+        stack->pending_ms = pending_s * 1000;
+    }
     for (size_t i = 0; i < N_ROWS; i++) {
         const struct row *row = &rows[i];
         stk_inherited one = {.name = row->name,

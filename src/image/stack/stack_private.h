@@ -15,6 +15,10 @@ int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err);
 int stk_stack_lay_over(const stk_stack *stack, const stk_json *own, stk_arena *arena, stk_json *ret,
                        stk_err *err);
 
+/* The number that an option says, by any of its names; `otherwise`: it says none. */
+int64_t stk_stack_whole_option(const stk_stack *stack, const stk_json *options, const char *name,
+                               int64_t otherwise);
+
 /* stack_given.c. Lays `given` ("NAME=VALUE,NAME=VALUE") over the options that the stack's file has;
  * what is derived from them has to be completed again. `said`: all that the user wrote.
  * STK_E_USAGE: it has a part without a name, or the stack is this machine. */
