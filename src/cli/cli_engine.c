@@ -80,12 +80,10 @@ static void print_cancelled(const stk_cli_watcher *w, const char *word)
  * front end we print it. */
 static int give_up(const stk_cli_watcher *w, const stk_err *err)
 {
-    char text[1400];
     if (w->how->front_fd < 0) {
         return stk_cli_fail(w->cli, err);
     }
-    stk_cli_front_end(w->how->front_fd, w->run, "failed",
-                      stk_err_format(err, text, (int)sizeof text));
+    stk_cli_front_refuse(w->how->front_fd, w->run, err);
     return stk_err_exit_status(err->code);
 }
 
