@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import venv
 
 import pytest
 from cli_tools import PYTHON, Cli
@@ -97,6 +99,40 @@ def test_import(cli: Cli, name: str, door: str) -> None:
     text, parts = IMPORTS[name]
     line = sentence(cli, door, f"{HEAD}{text}\n", 1)
     assert all(part in line for part in parts), line
+
+
+@pytest.mark.parametrize("door", [door for door in DOORS if door.startswith("stoker")])
+@pytest.mark.parametrize("name", IMPORTS)
+def test_import_above_that_of_stoker(cli: Cli, name: str, door: str) -> None:
+    """`python FILE` can't: stoker isn't there yet."""
+    text, parts = IMPORTS[name]
+    line = sentence(cli, door, f"{text}\n{HEAD}", 1)
+    assert all(part.replace(":2:", ":1:") in line for part in parts), line
+
+
+def test_a_python_that_has_no_stoker(cli: Cli) -> None:
+    venv.create(cli.folder / "bare", symlinks=True)
+    cli.write("prog.py", HEAD)
+    del cli.env["PYTHONPATH"]
+    done = cli("run", "--python", cli.folder / "bare/bin/python", "prog.py")
+    assert done.code == 1 and "pip install stoker" not in done.err
+    assert "prog.py:1: module 'stoker' is not installed in " in done.err
+    assert done.err.rstrip().endswith("(install Stoker's wheel there, or name another Python: stoker run --python)")
+
+
+def test_a_program_finds_its_environment(cli: Cli) -> None:
+    """Whatever `stoker run` sets for it: PYTHONPATH and a sitecustomize of the user's are as without."""
+    cli.write("mine/sitecustomize.py", "import sys\nsys.mine = True\n")
+    cli.write("prog.py", "import os, sys\nprint([*sys.path[1:]], sorted(os.environ.items()), sys.mine)\n")
+    cli.env["PYTHONPATH"] = f"{cli.folder}/mine:{cli.env['PYTHONPATH']}"
+    told = [
+        subprocess.run(
+            [*words, "prog.py"], cwd=cli.folder, env=cli.env, capture_output=True, text=True
+        ).stdout
+        for words in ([PYTHON], [str(cli.binary), "run", "--python", PYTHON])
+    ]
+    ours = re.compile(r"\('(STOKER_(RUN_OPTIONS|BIN)|_)', '.*?'\), ")
+    assert "True" in told[0] and ours.sub("", told[1]) == ours.sub("", told[0])
 
 
 FAILING = {

@@ -264,14 +264,15 @@ def say_import(error: ImportError, trace: Any) -> None:
         )
     elif error.name and text.startswith("No module named"):
         top, _, rest = error.name.partition(".")
-        names = {name.partition(".")[0] for name in sys.modules} | _installed()
+        names = {one.partition(".")[0] for one in sys.modules} | _installed()
         if rest and top in names:
             text = f"package '{top}' has no module '{error.name}' in {sys.executable}"
         else:
-            text = (
-                f"module '{error.name}' is not installed in {sys.executable}"
-                f"{did_you_mean(top, names)} (to install it: {sys.executable} -m pip install {top})"
-            )
+            how = f"to install it: {sys.executable} -m pip install {top}"
+            if top == "stoker":
+                how = "install Stoker's wheel there, or name another Python: stoker run --python"
+            near = did_you_mean(top, names - {"stoker", top}, 0.75)
+            text = f"module '{error.name}' is not installed in {sys.executable}{near} ({how})"
     refuse(f"{os.path.relpath(path)}:{own.tb_lineno}: {text}", 1)
 
 
@@ -330,5 +331,5 @@ def end_in_one_line(
     raise SystemExit(error.exit_status)
 
 
-if sys.excepthook is sys.__excepthook__:
+if sys.excepthook is sys.__excepthook__ or hasattr(sys.excepthook, "is_stokers"):
     sys.excepthook = end_in_one_line
