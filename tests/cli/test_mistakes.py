@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import venv
@@ -47,6 +48,47 @@ PROGRAMS = {
         "@step(gpu=2)\ndef a() -> None: pass\n@pipeline\ndef p(): a()",
         ["prog.py:2: ", "'a'", "'gpu'", "ResourceSettings(gpu_count=2)"],
     ),
+    "method": (
+        "class M:\n    @step\n    def a(self) -> None: pass\n@pipeline\ndef p(): M().a()",
+        ["prog.py:6: ", "'a' is a method", "outside of the class"],
+    ),
+    "too many": (
+        TRAIN + "@pipeline\ndef p(): train(1, 2)",
+        ["prog.py:5: ", "'train'", "too many"],
+    ),
+    "load": (
+        TRAIN + "@pipeline\ndef p(): train().load()",
+        ["prog.py:5: ", "'train'", "doesn't exist yet", "inside of a step"],
+    ),
+    "unpacked": (
+        TRAIN + "@pipeline\ndef p():\n    x, y = train()",
+        ["prog.py:6: ", "'train'", "one output", "Tuple["],
+    ),
+    "no JSON": (
+        BARE + "@pipeline\ndef p(): train(lambda: 1)",
+        ["prog.py:5: ", "'train'", "'lr'", "ExternalArtifact(value=...)"],
+    ),
+    "arguments by star": (
+        "@step\ndef a(*args) -> None: pass\n@pipeline\ndef p(): a(1)",
+        ["prog.py:2: ", "'a'", "name the argument '*args'"],
+    ),
+    "after nobody": (
+        TRAIN + "@pipeline\ndef p(): train(after='b')",
+        ["prog.py:5: ", "'train'", "'b'"],
+    ),
+    "duration": (
+        "@step(timeout='soon')\ndef a() -> None: pass\n@pipeline\ndef p(): a()",
+        ["prog.py:2: ", "'a'", "'soon'", "'90s'"],
+    ),
+    "memory": (
+        "@step(settings={'resources': ResourceSettings(memory='2 gigs')})\ndef a() -> None: pass\n"
+        "@pipeline\ndef p(): a()",
+        ["prog.py:2: ", "'2 gigs'", "'8GB'"],
+    ),
+    "resource": (
+        "@step(settings={'resources': {'gpu': 2}})\ndef a() -> None: pass\n@pipeline\ndef p(): a()",
+        ["prog.py:2: ", "'a'", "'gpu'", "did you mean 'gpu_count'?"],
+    ),
     "option": (
         "@step(retrry=1)\ndef a() -> None: pass\n@pipeline\ndef p(): a()",
         ["prog.py:2: ", "'a'", "'retrry'", "did you mean 'retry'?"],
@@ -56,21 +98,20 @@ PROGRAMS = {
 DOORS = ["python prog.py", "stoker run prog.py", "stoker run prog.py:p", "stoker plan prog.py:p"]
 
 
-def sentence(cli: Cli, door: str, text: str, status: int) -> str:
-    """The only line that a program which can't begin prints, by one of its doors."""
+def by_door(cli: Cli, door: str, text: str) -> subprocess.CompletedProcess[str]:
     cli.write("prog.py", text)
     words = door.split()
     program = [PYTHON, words[1]]
     if words[0] == "stoker":
         program = [str(cli.binary), words[1], "--python", PYTHON, words[2]]
-    done = subprocess.run(
-        program,
-        cwd=cli.folder,
-        env=cli.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    return subprocess.run(
+        program, cwd=cli.folder, env=cli.env, capture_output=True, text=True, timeout=60
     )
+
+
+def sentence(cli: Cli, door: str, text: str, status: int) -> str:
+    """The only line that a program which can't begin prints, by one of its doors."""
+    done = by_door(cli, door, text)
     assert done.returncode == status and done.stdout == "", done.stderr
     [line] = done.stderr.splitlines()
     return line
@@ -99,6 +140,57 @@ def test_import(cli: Cli, name: str, door: str) -> None:
     text, parts = IMPORTS[name]
     line = sentence(cli, door, f"{HEAD}{text}\n", 1)
     assert all(part in line for part in parts), line
+
+
+@pytest.mark.parametrize("door", ["python prog.py", "stoker run prog.py"])
+def test_an_exception_in_the_body(cli: Cli, door: str) -> None:
+    """Python's traceback has the user's lines only."""
+    text = f"{HEAD}{TRAIN}@pipeline\ndef p():\n    open('x', 'w').write(train())\n{END}"
+    done = by_door(cli, door, text)
+    places = re.findall('File "(.*)", line ([0-9]+)', done.stderr)
+    assert [(path.rpartition("/")[2], line) for path, line in places] == [
+        ("prog.py", "8"),
+        ("prog.py", "6"),
+    ]
+    assert done.returncode == 1 and "must be str, not StepArtifact" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["from zenml import stp", "import os\nfrom zenml.nothere import y"])
+def test_what_a_stand_in_lacks(cli: Cli, text: str) -> None:
+    cli.write("prog.py", text + "\n")
+    done = cli("compat", "--", PYTHON, "prog.py", timeout=60)
+    [line] = done.err.splitlines()
+    assert done.code == 1 and line.startswith(f"stoker: prog.py:{len(text.splitlines())}: ")
+    assert "Stoker's stand-in for zenml has no" in line
+
+
+def test_a_client_that_finds_nothing(cli: Cli) -> None:
+    """The step's log ends at the user's line."""
+    cli.write(
+        "prog.py",
+        "from zenml import pipeline, step\nfrom zenml.client import Client\n@step\ndef a() -> None:\n"
+        "    Client().get_artifact_version('nothing')\n@pipeline\ndef p(): a()\np()\n",
+    )
+    done = cli("compat", "--", PYTHON, "prog.py", timeout=60)
+    assert done.code == 1 and "there is no artifact version 'nothing'" in done.err
+    assert "prog.py" in done.err and "_zen" not in done.err, done.err
+
+
+def test_a_step_of_a_module_that_is_not_there(cli: Cli) -> None:
+    ran = cli.run({"a": {"python": "nomod:f"}}, "--python", PYTHON)
+    assert ran.code == 1 and "module 'nomod' is not installed" in ran.cause("a")
+    assert "importlib" not in ran.err + ran.text("a", "stderr"), ran.err
+
+
+@pytest.mark.parametrize("name", ["prog.py", "p.yaml"])
+def test_a_file_without_a_command(cli: Cli, name: str) -> None:
+    done = cli(name)
+    assert done.code == 2 and f"did you mean 'stoker run {name}'?" in done.err
+
+
+def test_each_command_is_suggested(cli: Cli) -> None:
+    for name in [one["command"] for one in json.loads(cli("help", "--json").out)["commands"]]:
+        assert f"did you mean '{name}'?" in cli(f"{name}{name[-1]}").err, name
 
 
 @pytest.mark.parametrize("door", [door for door in DOORS if door.startswith("stoker")])
@@ -240,6 +332,28 @@ DOCUMENTS = {
         "  a:\n    run: echo hi\n   outputs: [x]",
         ["p.yaml:6: ", "line 4"],
     ),
+    "after": ("  a: {run: 'true', after: b}", ["p.yaml:4: ", "'a'", "'after'", "list of steps"]),
+    "outputs": ("  a: {run: 'true', outputs: m}", ["p.yaml:4: ", "'a'", "list of names", "'m'"]),
+    "count": (
+        "  a: {run: 'true', resources: {gpu_count: two}}",
+        ["p.yaml:4: ", "'a'", "'resources.gpu_count'", "'two'"],
+    ),
+    "resource": (
+        "  a: {run: 'true', resource: {gpu_count: 2}}",
+        ["p.yaml:4: ", "'a'", "did you mean 'resources'?"],
+    ),
+    "duration": (
+        "  a: {run: 'true', timeout: 10 minutes}",
+        ["p.yaml:4: ", "'a'", "'timeout'", "10m"],
+    ),
+    "rank": ("  a: {run: 'true', gang: {rank: 4}}", ["p.yaml:4: ", "'gang'", "'ranks'"]),
+    "no output": (
+        "  a: {run: 'true', inputs: {x: {from: b.o}}}\n  b: {run: 'true'}",
+        ["p.yaml:4: ", "'a'", "'b' declares no outputs"],
+    ),
+    "tab": ("  a:\n\trun: 'true'", ["p.yaml:5: ", "indent with spaces"]),
+    "colon": ('  a:\n    run: echo "x: y"', ["p.yaml:5: ", "quote text that holds ': '"]),
+    "a list": ("  - a: {run: 'true'}", ["p.yaml:4: ", "'steps'", "mapping"]),
     "key": ("  a: {rnu: 'true'}", ["p.yaml:4: ", "'a'", "'rnu'", "did you mean 'run'?"]),
 }
 
@@ -285,11 +399,6 @@ def test_a_step_that_fails(cli: Cli) -> None:
 
 @pytest.mark.parametrize("door", ["python prog.py", "stoker run prog.py"])
 def test_a_home_that_is_no_absolute_path(cli: Cli, door: str) -> None:
-    cli.write("prog.py", f"{HEAD}{TRAIN}@pipeline\ndef p(): train()\n{END}")
     cli.env["HOME"] = "rel"
-    words = door.split()
-    program = [PYTHON] if words[0] == "python" else [str(cli.binary), "run", "--python", PYTHON]
-    done = subprocess.run(
-        [*program, "prog.py"], cwd=cli.folder, env=cli.env, capture_output=True, text=True
-    )
+    done = by_door(cli, door, f"{HEAD}{TRAIN}@pipeline\ndef p(): train()\n{END}")
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

@@ -235,11 +235,20 @@ def _is_program(frame: Any) -> bool:
 
 
 def _users_part(trace: Any) -> Any:
-    """The traceback without this package's frames above the user's first."""
-    part = trace
-    while part is not None and part.tb_frame.f_code.co_filename.startswith((PACKAGE, "<frozen")):
-        part = part.tb_next
-    return part or trace
+    """The traceback without this package's frames above those of the user's."""
+    first = part = _behind_ours(trace)
+    while part is not None:
+        users = _behind_ours(part.tb_next)
+        if users is not None:  # else it ends in ours
+            part.tb_next = users
+        part = users
+    return first or trace
+
+
+def _behind_ours(trace: Any) -> Any:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((PACKAGE, "<frozen")):
+        trace = trace.tb_next
+    return trace
 
 
 def say_import(error: ImportError, trace: Any) -> None:
@@ -250,8 +259,8 @@ def say_import(error: ImportError, trace: Any) -> None:
     while own.tb_next is not None and not _is_program(own.tb_frame):
         own = own.tb_next
     inner = own.tb_next
-    while inner is not None and inner.tb_frame.f_code.co_filename.startswith("<frozen"):
-        inner = inner.tb_next
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith((PACKAGE, "<frozen")):
+        inner = inner.tb_next  # a stand-in of ours says what it lacks
     if not _is_program(own.tb_frame) or inner is not None:
         sys.__excepthook__(type(error), error, trace)
     path = own.tb_frame.f_code.co_filename
