@@ -99,7 +99,9 @@ static const char *const words[] = {"succeeded", "failed", "cancelled", "interru
 static int watch(stk_cli_watcher *w, int signal_fd, stk_run_status *ret_status, stk_err *err)
 {
     if (!w->how->quiet && stk_run_simulated(w->run) != NULL) {
-        fprintf(stderr, "stoker: %s: steps see these devices, and nothing uses a real one\n",
+        fprintf(stderr,
+                "stoker: %s: steps see these devices, and nothing uses a real one; "
+                "what steps with such devices give is not cached\n",
                 stk_run_simulated(w->run));
     }
     int rc = stk_run_loop(w->run, ret_status, err);

@@ -317,7 +317,13 @@ def test_json_of_a_run(cli: Cli) -> None:
 
 
 REFUSED = {
-    "strict": (FLOW, ["--policy", "strict", "flow.py", "--", "--gpu"], "resources", 9, "has no GPU"),
+    "strict": (
+        FLOW,
+        ["--policy", "strict", "flow.py", "--", "--gpu"],
+        "resources",
+        9,
+        "has no GPU",
+    ),
     "argument": (FLOW.replace("flow()", "flow(q=1)"), ["flow.py"], "usage", 23, "argument 'q'"),
     "parameter": (FLOW, ["-p", "y=1", "flow.py"], "usage", 23, "no parameter 'y'"),
     "name": (FLOW, ["flow.py:flw"], "usage", None, "did you mean 'flow'"),

@@ -155,7 +155,9 @@ def test_an_exception_in_the_body(cli: Cli, door: str) -> None:
     assert done.returncode == 1 and "must be str, not StepArtifact" in done.stderr
 
 
-@pytest.mark.parametrize("text", ["from zenml import stp", "import os\nfrom zenml.nothere import y"])
+@pytest.mark.parametrize(
+    "text", ["from zenml import stp", "import os\nfrom zenml.nothere import y"]
+)
 def test_what_a_stand_in_lacks(cli: Cli, text: str) -> None:
     cli.write("prog.py", text + "\n")
     done = cli("compat", "--", PYTHON, "prog.py", timeout=60)
@@ -209,13 +211,17 @@ def test_a_python_that_has_no_stoker(cli: Cli) -> None:
     done = cli("run", "--python", cli.folder / "bare/bin/python", "prog.py")
     assert done.code == 1 and "pip install stoker" not in done.err
     assert "prog.py:1: module 'stoker' is not installed in " in done.err
-    assert done.err.rstrip().endswith("(install Stoker's wheel there, or name another Python: stoker run --python)")
+    assert done.err.rstrip().endswith(
+        "(install Stoker's wheel there, or name another Python: stoker run --python)"
+    )
 
 
 def test_a_program_finds_its_environment(cli: Cli) -> None:
     """Whatever `stoker run` sets for it: PYTHONPATH and a sitecustomize of the user's are as without."""
     cli.write("mine/sitecustomize.py", "import sys\nsys.mine = True\n")
-    cli.write("prog.py", "import os, sys\nprint([*sys.path[1:]], sorted(os.environ.items()), sys.mine)\n")
+    cli.write(
+        "prog.py", "import os, sys\nprint([*sys.path[1:]], sorted(os.environ.items()), sys.mine)\n"
+    )
     cli.env["PYTHONPATH"] = f"{cli.folder}/mine:{cli.env['PYTHONPATH']}"
     told = [
         subprocess.run(
