@@ -258,6 +258,10 @@ FAILING = {
         "import time\n@step(timeout=0.5)\ndef a() -> int:\n    while True: time.sleep(0.01)  # sleeps: it hangs\n",
         ["timeout", "500 ms", 'prog.py", line 5 in a'],
     ),
+    "a question": (
+        "@step\ndef a() -> int:\n    return int(input('how many? '))\n",
+        ["prog.py:4", "EOFError", "as a parameter"],
+    ),
     "Ctrl-C in a step": (
         "@step\ndef a() -> int:\n    raise KeyboardInterrupt\n",
         ["prog.py:4", "KeyboardInterrupt"],

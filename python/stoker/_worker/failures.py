@@ -66,6 +66,8 @@ def _message(exc: BaseException) -> str:
         return f"key {exc.args[0]!r} not found"
     if isinstance(exc, MemoryError) and not text:
         return "the process could not get more memory (MemoryError)"
+    if isinstance(exc, EOFError) and text == "EOF when reading a line":  # by input()
+        return f"{text}: nobody answers a step that asks; give it the answer as a parameter"
     if isinstance(exc, FileNotFoundError) and isinstance(exc.filename, str):
         return text + _missing_file(exc.filename)
     return text or type(exc).__name__

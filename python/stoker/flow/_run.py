@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from .._base.binary import run_options
 from .._base.errors import refuse, say
 from ._compile import compile_flow
 from ._current import current
-from ._decorators import STEP, flow_decorators_of
+from ._decorators import flow_decorators_of
 from ._parameters import config_names, parameters_of, read_configs, read_parameters
 from ._task import prepare
-from .exception import CommandException
 
 # Option → option of `stoker run`.
 _ENGINE = {
@@ -156,25 +154,10 @@ def _plan_options(options: Mapping[str, Any]) -> Dict[str, Any]:
     return {**run_options(), **{key: value for key, value in behind.items() if value}}
 
 
-def _refuse_decorator(stack: Optional[str]) -> None:
-    """What ``stoker run --with`` names before the file is a stack."""
-    name = (stack or "").partition(":")[0].strip()
-    if name not in STEP or name in ("kubernetes", "batch"):
-        return
-    from ._commands._run import is_stack
-
-    if not is_stack(name):
-        raise CommandException(
-            f"--with {stack}: before the file it names a stack, and '{name}' is a decorator; "
-            f"write it after the file: {os.path.basename(sys.argv[0])} --with {stack}"
-        )
-
-
 def _arguments(options: Mapping[str, Any]) -> List[str]:
     """Options of the engine: the flow's own words, else those of ``stoker run`` before the file."""
     told = dict(run_options())
     told["stack"] = told.pop("with", None)
-    _refuse_decorator(told["stack"])
     words: List[str] = []
     for key, flag in _ENGINE.items():
         value = options.get(key) or told.get(key)
