@@ -80,12 +80,10 @@ static void print_cancelled(const stk_cli_watcher *w, const char *word)
  * front end we print it. */
 static int give_up(const stk_cli_watcher *w, const stk_err *err)
 {
-    char text[1400];
     if (w->how->front_fd < 0) {
         return stk_cli_fail(w->cli, err);
     }
-    stk_cli_front_end(w->how->front_fd, w->run, "failed",
-                      stk_err_format(err, text, (int)sizeof text));
+    stk_cli_front_refuse(w->how->front_fd, w->run, err);
     return stk_err_exit_status(err->code);
 }
 
@@ -101,7 +99,9 @@ static const char *const words[] = {"succeeded", "failed", "cancelled", "interru
 static int watch(stk_cli_watcher *w, int signal_fd, stk_run_status *ret_status, stk_err *err)
 {
     if (!w->how->quiet && stk_run_simulated(w->run) != NULL) {
-        fprintf(stderr, "stoker: %s: steps see these devices, and nothing uses a real one\n",
+        fprintf(stderr,
+                "stoker: %s: steps see these devices, and nothing uses a real one; "
+                "what steps with such devices give is not cached\n",
                 stk_run_simulated(w->run));
     }
     int rc = stk_run_loop(w->run, ret_status, err);

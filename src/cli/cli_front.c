@@ -36,11 +36,26 @@ void stk_cli_front_signal(int fd, uint32_t n)
     send_line(fd, &line);
 }
 
-void stk_cli_front_end(int fd, const stk_run *run, const char *status, const char *error)
+static stk_buf begin_end(const stk_run *run, const char *status, const char *error)
 {
     stk_buf line = begin_line("end");
     stk_json_put_text(&line, "run", run == NULL ? NULL : stk_run_id(run));
     stk_json_put_text(&line, "status", status);
     stk_json_put_text(&line, "error", error);
+    return line;
+}
+
+void stk_cli_front_end(int fd, const stk_run *run, const char *status, const char *error)
+{
+    stk_buf line = begin_end(run, status, error);
+    send_line(fd, &line);
+}
+
+void stk_cli_front_refuse(int fd, const stk_run *run, const stk_err *err)
+{
+    char text[1400];
+    stk_buf line = begin_end(run, "failed", stk_err_format(err, text, (int)sizeof text));
+    stk_json_put_text(&line, "class", stk_err_word(err->code));
+    stk_json_put_text(&line, "hint", err->hint);
     send_line(fd, &line);
 }

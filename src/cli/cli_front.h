@@ -10,5 +10,7 @@ void stk_cli_front_begin(int fd, const stk_run *run);
 void stk_cli_front_signal(int fd, uint32_t n);
 /* `run` NULL: it didn't begin; `error` NULL: no error. */
 void stk_cli_front_end(int fd, const stk_run *run, const char *status, const char *error);
+/* The run can't begin or go on. */
+void stk_cli_front_refuse(int fd, const stk_run *run, const stk_err *err);
 
 #endif

@@ -78,6 +78,22 @@ static int set_run_options(const stk_cli *cli, const stk_cli_run *how, stk_err *
     return 0;
 }
 
+/* The program's own imports may fail before it imports stoker: `_site` then tells it in one line,
+ * once it has put the variable back. */
+static void begin_program(const char *program, stk_arena *arena)
+{
+    const char *front = stk_run_front(program, arena), *path = getenv("PYTHONPATH");
+    const char *before =
+        stk_arena_printf(arena, "%s%s", stk_text_when(path != NULL, "="), stk_text_or(path, ""));
+    const char *with_site =
+        stk_arena_printf(arena, "%s/_worker/_site%s%s", stk_text_or(front, ""),
+                         stk_text_when(stk_text_if_any(path) != NULL, ":"), stk_text_or(path, ""));
+    if (front != NULL && before != NULL && with_site != NULL) {
+        (void)setenv("STOKER_PYTHONPATH", before, 1);
+        (void)setenv("PYTHONPATH", with_site, 1);
+    }
+}
+
 int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *file, char **args,
                         stk_err *err)
 {
@@ -109,6 +125,9 @@ int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *
     argv[k++] = path;
     if (colon != NULL) {
         argv[k++] = colon + 4;
+    }
+    if (colon == NULL) {
+        begin_program(stk_cli_program(cli), arena);
     }
     memcpy(argv + k, args, (size_t)n * sizeof *argv);
     setenv("STOKER_BIN", stk_cli_program(cli), 0);

@@ -8,6 +8,7 @@
 
 #include "away/agent/agent.h"
 #include "away/aws/aws.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "cli/cli_far.h"
 #include "cli/cli_parse.h"
@@ -30,9 +31,9 @@ static void fill_standard_fds(void)
 
 static const char *nearest_command(const char *word)
 {
-    const char *names[32];
+    const char *names[64];
     size_t n = 0;
-    for (size_t i = 0; stk_commands[i] != NULL && n < 32; i++) {
+    for (size_t i = 0; stk_commands[i] != NULL && n < 64; i++) {
         names[n++] = stk_commands[i]->name;
     }
     return stk_units_nearest(word, names, n);
@@ -40,7 +41,11 @@ static const char *nearest_command(const char *word)
 
 static int unknown_command(const char *word, stk_err *err)
 {
-    const char *near = nearest_command(word);
+    const char *near = nearest_command(word), *ending = stk_text_behind(word, '.');
+    if (strcmp(ending, "py") == 0 || strcmp(ending, "yaml") == 0) {
+        return stk_cli_usage(NULL, err, "unknown command '%s'; did you mean 'stoker run %s'?", word,
+                             word);
+    }
     if (near == NULL) {
         return stk_cli_usage(NULL, err, "unknown command '%s'", word);
     }

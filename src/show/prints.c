@@ -33,6 +33,7 @@ typedef struct stream {
     int fd;     /* -1: not open yet */
     off_t at;   /* bytes printed so far */
     off_t seen; /* its size when there was nothing more to print; -1: there is more */
+    stk_line_stack stack;
     char bar[STK_LINE_BAR];
 } stream;
 
@@ -201,8 +202,10 @@ static void put_line(stk_prints *p, const attempt *a, int k, const char *text, s
 
 static void put_lines(stk_prints *p, attempt *a, int k, const char *data, size_t len)
 {
+    stk_line_stack *stack = &a->streams[k].stack;
     bool as_is = !p->config.flow && !a->is_shared && !p->config.streams[target(p, k)].tty &&
-                 !a->is_away && !is_gang(p, a) && memchr(data, '\r', len) == NULL;
+                 !a->is_away && !is_gang(p, a) && memchr(data, '\r', len) == NULL &&
+                 (k == OUT || !stk_line_has_stack(*stack, data, len));
     if (as_is) {
         stk_buf_add(&p->out[k], data, len);
         return;
@@ -211,7 +214,7 @@ static void put_lines(stk_prints *p, attempt *a, int k, const char *data, size_t
         const char *end = memchr(data, '\n', len);
         size_t n = end == NULL ? len : (size_t)(end - data);
         bool is_known = a->is_replaced && stk_line_set_take(&a->printed, data, n);
-        if (!is_known) {
+        if (!is_known && !stk_line_is_ours(stack, data, n)) {
             put_line(p, a, k, data, n);
         }
         if (a->is_away && !a->is_replaced) {
@@ -346,14 +349,8 @@ static bool read_logs(stk_prints *p, attempt *a)
 
 static void begin_attempt(stk_prints *p, const stk_event_row *row)
 {
-    if (p->n == p->cap) {
-        uint32_t cap = MAX(16, p->cap * 2);
-        attempt *items = realloc(p->items, cap * sizeof *items);
-        if (items == NULL) {
-            return; /* its lines stay in its log */
-        }
-        p->items = items;
-        p->cap = cap;
+    if (stk_array_reserve(&p->items, &p->cap, p->n + 1, sizeof *p->items) < 0) {
+        return; /* its lines stay in its log */
     }
     attempt *a = &p->items[p->n++];
     *a = (attempt){.task = row->task, .number = row->attempt, .end = STK_BUF_INIT(1u << 16)};

@@ -95,6 +95,36 @@ int64_t stk_line_rank(const char **text, size_t *len)
     return rank;
 }
 
+/* --- stacks --- */
+
+static const char stack_head[] = "(most recent call first):";
+
+bool stk_line_has_stack(stk_line_stack at, const char *text, size_t len)
+{
+    return at != STK_STACK_NONE || memmem(text, len, stack_head, sizeof stack_head - 1) != NULL;
+}
+
+bool stk_line_is_ours(stk_line_stack *at, const char *line, size_t len)
+{
+    static const char frame[] = "  File \"", ours[] = "/stoker/_worker/attempt.py\"";
+    size_t n = sizeof stack_head - 1;
+    if (len >= n && memcmp(line + len - n, stack_head, n) == 0) {
+        *at = STK_STACK_BEGINS;
+        return false;
+    }
+    if (*at == STK_STACK_NONE || len < sizeof frame || memcmp(line, frame, sizeof frame - 1) != 0) {
+        *at = STK_STACK_NONE;
+        return false;
+    }
+    bool is_first = *at == STK_STACK_BEGINS;
+    if (*at == STK_STACK_OF_US || memmem(line, len, ours, sizeof ours - 1) != NULL) {
+        *at = STK_STACK_OF_US;
+        return !is_first;
+    }
+    *at = STK_STACK_OF_USER;
+    return false;
+}
+
 /* --- lines printed already --- */
 
 /* The line of a gang's node is marked with it only while it comes from another machine. */

@@ -29,6 +29,18 @@ void stk_line_bar(const char *text, size_t len, char ret[STK_LINE_BAR]);
 /* The rank of a line that begins with "[2] " or "[node 1] [2] ", or -1; skips that. */
 int64_t stk_line_rank(const char **text, size_t *len);
 
+/* Where a log is in a stack that Python's faulthandler writes, innermost call first. */
+typedef enum stk_line_stack {
+    STK_STACK_NONE,
+    STK_STACK_BEGINS,
+    STK_STACK_OF_USER,
+    STK_STACK_OF_US
+} stk_line_stack;
+
+bool stk_line_has_stack(stk_line_stack at, const char *text, size_t len);
+/* True for a frame that only led to the user's function; the innermost one is shown at any rate. */
+bool stk_line_is_ours(stk_line_stack *at, const char *line, size_t len);
+
 /* Lines that were printed already: a multiset of their digests. */
 typedef struct stk_line_set {
     uint64_t *items;

@@ -72,6 +72,34 @@ static void test_ranks(void **state)
     }
 }
 
+/* Of a stack of faulthandler's those frames are shown that aren't above the user's function. */
+static void test_stacks(void **state)
+{
+    static const struct {
+        const char *line;
+        bool is_ours;
+    } lines[] = {{"  File \"/x/stoker/_worker/attempt.py\", line 1 in no_stack", false},
+                 {"Thread 0x1 (most recent call first):", false},
+                 {"  File \"t.py\", line 7 in wait", false},
+                 {"  File \"/x/stoker/_worker/attempt.py\", line 3 in _call", true},
+                 {"  File \"/x/stoker/_worker/server.py\", line 4 in _child", true},
+                 {"  File \"t.py\", line 10 in <module>", true},
+                 {"", false},
+                 {"Current thread 0x2 (most recent call first):", false},
+                 {"  File \"/x/stoker/_worker/attempt.py\", line 5 in _load", false},
+                 {"  File \"/x/stoker/_worker/attempt.py\", line 6 in run", true},
+                 {"words", false},
+                 {"  File \"/x/stoker/_worker/attempt.py\", line 6 in run", false}};
+    stk_line_stack at = STK_STACK_NONE;
+    (void)state;
+    assert_false(stk_line_has_stack(at, lines[0].line, strlen(lines[0].line)));
+    assert_true(stk_line_has_stack(at, lines[1].line, strlen(lines[1].line)));
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        assert_int_equal(stk_line_is_ours(&at, lines[i].line, strlen(lines[i].line)),
+                         lines[i].is_ours);
+    }
+}
+
 static void test_a_set_takes_each_line_once(void **state)
 {
     stk_line_set set = {0};
@@ -172,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_last_state),
         cmocka_unit_test(test_escapes),
         cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_stacks),
         cmocka_unit_test(test_a_set_takes_each_line_once),
         cmocka_unit_test(test_a_nodes_mark_makes_no_other_line),
         cmocka_unit_test(test_a_writer_never_blocks),

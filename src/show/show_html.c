@@ -36,6 +36,14 @@ static uint32_t first_failed(const page *p)
     return first;
 }
 
+/* Steps that are done, or those that succeeded where not all that are done did. */
+static const char *count_done(const page *p, bool *ret_all_good, char *text, size_t size)
+{
+    uint32_t n_good = p->run->n[STK_TASK_SUCCEEDED] + p->run->n[STK_TASK_CACHED];
+    *ret_all_good = n_good == p->totals.n_done;
+    return stk_text_count(n_good, text, size);
+}
+
 /* One sentence about the run's result. */
 static int verdict(const page *p)
 {
@@ -72,8 +80,11 @@ static int verdict(const page *p)
                            stk_text_count(run->n[STK_TASK_CACHED], a, sizeof a));
         }
     } else {
-        stk_buf_printf(out, "%s of %s %ss are done", stk_text_count(p->totals.n_done, a, sizeof a),
-                       stk_text_count(p->totals.n_tasks, b, sizeof b), stk_show_noun(p->view));
+        bool is_good = true;
+        const char *n_done = count_done(p, &is_good, a, sizeof a);
+        stk_buf_printf(out, "%s of %s %ss %s", n_done,
+                       stk_text_count(p->totals.n_tasks, b, sizeof b), stk_show_noun(p->view),
+                       stk_text_noun(is_good, "are done", "succeeded"));
         if (run->error != NULL) {
             stk_html_put(out, "; %s", run->error);
         }
@@ -123,9 +134,11 @@ static int tiles(const page *p)
     const stk_view_totals *t = &p->totals;
     stk_buf_text(p->out, "<div class=\"tiles\">\n");
     stk_html_tile_seconds(p->out, t->wall_s, "wall time");
-    (void)snprintf(b, sizeof b, "%s / %s", stk_text_count(t->n_done, a, sizeof a),
-                   stk_text_count(t->n_tasks, (char[32]){0}, 32));
-    (void)snprintf(a, sizeof a, "%ss done", stk_show_noun(p->view));
+    bool is_good = true;
+    const char *n_done = count_done(p, &is_good, a, sizeof a);
+    (void)snprintf(b, sizeof b, "%s / %s", n_done, stk_text_count(t->n_tasks, (char[32]){0}, 32));
+    (void)snprintf(a, sizeof a, "%ss %s", stk_show_noun(p->view),
+                   stk_text_noun(is_good, "done", "succeeded"));
     stk_html_tile(p->out, b, a);
     stk_html_tile_count(p->out, p->run->n[STK_TASK_CACHED], "cache hits");
     if (t->saved_s > 0) {

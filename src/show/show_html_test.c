@@ -51,6 +51,7 @@ static void test_card(void **state)
     assert_non_null(strstr(out.data, "Content-Security-Policy\" content=\"default-src 'none'"));
     /* The card has what a reader looks for. */
     static const char *const words[] = {"Step <b>evaluate</b> failed: ValueError",
+                                        "<b>3 / 6</b><span>steps succeeded</span>",
                                         "2 CPU, 4 GB, 1 GPU",
                                         "prefers-color-scheme:dark",
                                         "digits-net",

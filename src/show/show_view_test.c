@@ -180,6 +180,31 @@ static void test_growth(void **state)
     stk_case_done(&c);
 }
 
+/* Why a step waits is noted as long as one waits for that. */
+static void test_waits(void **state)
+{
+    (void)state;
+    stk_show_case c;
+    stk_case_mixed(&c, "/s");
+    const stk_view_run *run = stk_view_get_run(c.view);
+    static const char priority[] = "{\"text\":\"waits: (Priority)\",\"waits\":\"(Priority)\"}";
+    uint32_t n = run->n_notes;
+    stk_case_feed(&c, STK_EV_NOTE, 2, 2, 90000, priority);
+    stk_case_feed(&c, STK_EV_NOTE, 3, 1, 90001, priority);
+    assert_int_equal(run->n_notes, n + 1);
+    stk_case_feed(&c, STK_EV_NOTE, 2, 2, 90002, "{\"waits\":\"\"}"); /* it has started */
+    assert_int_equal(run->n_notes, n + 1);
+    stk_case_feed(&c, STK_EV_NOTE, UINT32_MAX, 0, 90003, "{\"text\":\"a word\"}");
+    stk_case_feed(&c, STK_EV_TASK_SUCCEEDED, 3, 1, 90004, "{\"outputs\":{}}");
+    assert_int_equal(run->n_notes, n + 1);
+    assert_string_equal(run->notes[n], "a word");
+    stk_case_feed(&c, STK_EV_NOTE, 2, 2, 90005, priority);
+    stk_case_feed(&c, STK_EV_NOTE, 2, 2, 90006, "{\"text\":\"w\",\"waits\":\"w\"}");
+    assert_int_equal(run->n_notes, n + 2);
+    assert_string_equal(run->notes[n + 1], "w");
+    stk_case_done(&c);
+}
+
 /* Metadata logged after the end wins over the step's own, for outputs and for the run. */
 static void test_metadata(void **state)
 {
@@ -226,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_growth),
         cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,7 @@ typedef struct log_file {
     off_t size;
     bool is_live;
     const char *why; /* it is empty, if somebody knows */
+    const char *cached_from;
 } log_file;
 
 static void close_log_file(log_file *log)
@@ -42,6 +43,7 @@ static int open_log_file(ui_request *r, log_file *ret, stk_err *err)
     const char *path = d.stdout_path;
     ret->run = stk_arena_dup(r->arena, stk_view_get_run(view)->id);
     ret->task = stk_arena_dup(r->arena, task->label);
+    ret->cached_from = stk_arena_dup(r->arena, d.cached_from);
     ret->stream = "stdout";
     if (strcmp(stk_text_or(stk_ui_get(r, "stream"), ""), "stderr") == 0) {
         ret->stream = "stderr";
@@ -210,6 +212,22 @@ static void put_piece(ui_request *r, const log_file *log)
     }
 }
 
+static void put_nothing(ui_request *r, const log_file *log)
+{
+    stk_buf_text(&r->out, "<p class=\"dim nothing\">");
+    if (log->why != NULL) {
+        stk_html_put(&r->out, "%s", log->why);
+    } else if (log->cached_from != NULL) {
+        stk_html_put(&r->out, "%s did not run here: its result is that of ", log->task);
+        stk_html_href(&r->out, "run", (const char *const[]){"run", log->cached_from, NULL});
+        stk_html_put(&r->out, "run %s</a>.", log->cached_from);
+    } else {
+        stk_html_put(&r->out, "%s has written nothing to %s%s.", log->task, log->stream,
+                     stk_text_when(log->is_live, " yet"));
+    }
+    stk_buf_text(&r->out, "</p>\n");
+}
+
 int stk_ui_page_log(ui_request *r, stk_err *err)
 {
     LOG_AUTO log = {.fd = -1};
@@ -217,14 +235,14 @@ int stk_ui_page_log(ui_request *r, stk_err *err)
     STK_TRY(open_log_file(r, &log, err));
     r->title = stk_arena_printf(r->arena, "%s of %s", log.stream, log.task);
     put_log_head(r, &log, wanted);
-    if (log.why != NULL && log.size == 0) {
-        stk_html_put(&r->out, "<p class=\"dim\">%s</p>\n", log.why);
-    }
     if (wanted != NULL) {
         put_search(r, &log, wanted);
         return 0;
     }
     put_piece(r, &log);
+    if (log.size == 0) { /* goes when the script adds something */
+        put_nothing(r, &log);
+    }
     return 0;
 }
 

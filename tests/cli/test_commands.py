@@ -317,7 +317,13 @@ def test_json_of_a_run(cli: Cli) -> None:
 
 
 REFUSED = {
-    "strict": (FLOW, ["--policy", "strict", "flow.py", "--", "--gpu"], "usage", 9, "has no GPU"),
+    "strict": (
+        FLOW,
+        ["--policy", "strict", "flow.py", "--", "--gpu"],
+        "resources",
+        9,
+        "has no GPU",
+    ),
     "argument": (FLOW.replace("flow()", "flow(q=1)"), ["flow.py"], "usage", 23, "argument 'q'"),
     "parameter": (FLOW, ["-p", "y=1", "flow.py"], "usage", 23, "no parameter 'y'"),
     "name": (FLOW, ["flow.py:flw"], "usage", None, "did you mean 'flow'"),
@@ -338,8 +344,18 @@ def test_json_of_a_python_file_that_is_refused(cli: Cli, name: str) -> None:
         and said in error["text"]
         and done.code == (1 if kind == "failed" else 2)
     )
+    hint = "remove it, or use --policy fit to run without devices"
+    assert error["hint"] == (hint if kind == "resources" else "")
     assert (error.get("file"), error.get("line")) == (line and "flow.py", line), error
     assert said in done.err
+
+
+def test_json_of_a_python_file_that_has_no_plan(cli: Cli) -> None:
+    """As of the run: the file, and the line apart from it."""
+    cli.write("flow.py", FLOW)
+    words = ("--json", "--policy", "strict", "--python", PYTHON, "flow.py", "--", "--gpu")
+    error = json.loads(cli("plan", *words, timeout=60).out.splitlines()[-1])["error"]
+    assert (error["class"], error["file"], error["line"]) == ("resources", "flow.py", 9)
 
 
 def test_a_step_that_exits(cli: Cli) -> None:

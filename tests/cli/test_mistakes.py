@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
+import venv
 
 import pytest
 from cli_tools import PYTHON, Cli
@@ -45,6 +48,47 @@ PROGRAMS = {
         "@step(gpu=2)\ndef a() -> None: pass\n@pipeline\ndef p(): a()",
         ["prog.py:2: ", "'a'", "'gpu'", "ResourceSettings(gpu_count=2)"],
     ),
+    "method": (
+        "class M:\n    @step\n    def a(self) -> None: pass\n@pipeline\ndef p(): M().a()",
+        ["prog.py:6: ", "'a' is a method", "outside of the class"],
+    ),
+    "too many": (
+        TRAIN + "@pipeline\ndef p(): train(1, 2)",
+        ["prog.py:5: ", "'train'", "too many"],
+    ),
+    "load": (
+        TRAIN + "@pipeline\ndef p(): train().load()",
+        ["prog.py:5: ", "'train'", "doesn't exist yet", "inside of a step"],
+    ),
+    "unpacked": (
+        TRAIN + "@pipeline\ndef p():\n    x, y = train()",
+        ["prog.py:6: ", "'train'", "one output", "Tuple["],
+    ),
+    "no JSON": (
+        BARE + "@pipeline\ndef p(): train(lambda: 1)",
+        ["prog.py:5: ", "'train'", "'lr'", "ExternalArtifact(value=...)"],
+    ),
+    "arguments by star": (
+        "@step\ndef a(*args) -> None: pass\n@pipeline\ndef p(): a(1)",
+        ["prog.py:2: ", "'a'", "name the argument '*args'"],
+    ),
+    "after nobody": (
+        TRAIN + "@pipeline\ndef p(): train(after='b')",
+        ["prog.py:5: ", "'train'", "'b'"],
+    ),
+    "duration": (
+        "@step(timeout='soon')\ndef a() -> None: pass\n@pipeline\ndef p(): a()",
+        ["prog.py:2: ", "'a'", "'soon'", "'90s'"],
+    ),
+    "memory": (
+        "@step(settings={'resources': ResourceSettings(memory='2 gigs')})\ndef a() -> None: pass\n"
+        "@pipeline\ndef p(): a()",
+        ["prog.py:2: ", "'2 gigs'", "'8GB'"],
+    ),
+    "resource": (
+        "@step(settings={'resources': {'gpu': 2}})\ndef a() -> None: pass\n@pipeline\ndef p(): a()",
+        ["prog.py:2: ", "'a'", "'gpu'", "did you mean 'gpu_count'?"],
+    ),
     "option": (
         "@step(retrry=1)\ndef a() -> None: pass\n@pipeline\ndef p(): a()",
         ["prog.py:2: ", "'a'", "'retrry'", "did you mean 'retry'?"],
@@ -54,21 +98,20 @@ PROGRAMS = {
 DOORS = ["python prog.py", "stoker run prog.py", "stoker run prog.py:p", "stoker plan prog.py:p"]
 
 
-def sentence(cli: Cli, door: str, text: str, status: int) -> str:
-    """The only line that a program which can't begin prints, by one of its doors."""
+def by_door(cli: Cli, door: str, text: str) -> subprocess.CompletedProcess[str]:
     cli.write("prog.py", text)
     words = door.split()
     program = [PYTHON, words[1]]
     if words[0] == "stoker":
         program = [str(cli.binary), words[1], "--python", PYTHON, words[2]]
-    done = subprocess.run(
-        program,
-        cwd=cli.folder,
-        env=cli.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    return subprocess.run(
+        program, cwd=cli.folder, env=cli.env, capture_output=True, text=True, timeout=60
     )
+
+
+def sentence(cli: Cli, door: str, text: str, status: int) -> str:
+    """The only line that a program which can't begin prints, by one of its doors."""
+    done = by_door(cli, door, text)
     assert done.returncode == status and done.stdout == "", done.stderr
     [line] = done.stderr.splitlines()
     return line
@@ -99,6 +142,97 @@ def test_import(cli: Cli, name: str, door: str) -> None:
     assert all(part in line for part in parts), line
 
 
+@pytest.mark.parametrize("door", ["python prog.py", "stoker run prog.py"])
+def test_an_exception_in_the_body(cli: Cli, door: str) -> None:
+    """Python's traceback has the user's lines only."""
+    text = f"{HEAD}{TRAIN}@pipeline\ndef p():\n    open('x', 'w').write(train())\n{END}"
+    done = by_door(cli, door, text)
+    places = re.findall('File "(.*)", line ([0-9]+)', done.stderr)
+    assert [(path.rpartition("/")[2], line) for path, line in places] == [
+        ("prog.py", "8"),
+        ("prog.py", "6"),
+    ]
+    assert done.returncode == 1 and "must be str, not StepArtifact" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["from zenml import stp", "import os\nfrom zenml.nothere import y"]
+)
+def test_what_a_stand_in_lacks(cli: Cli, text: str) -> None:
+    cli.write("prog.py", text + "\n")
+    done = cli("compat", "--", PYTHON, "prog.py", timeout=60)
+    [line] = done.err.splitlines()
+    assert done.code == 1 and line.startswith(f"stoker: prog.py:{len(text.splitlines())}: ")
+    assert "Stoker's stand-in for zenml has no" in line
+
+
+def test_a_client_that_finds_nothing(cli: Cli) -> None:
+    """The step's log ends at the user's line."""
+    cli.write(
+        "prog.py",
+        "from zenml import pipeline, step\nfrom zenml.client import Client\n@step\ndef a() -> None:\n"
+        "    Client().get_artifact_version('nothing')\n@pipeline\ndef p(): a()\np()\n",
+    )
+    done = cli("compat", "--", PYTHON, "prog.py", timeout=60)
+    assert done.code == 1 and "there is no artifact version 'nothing'" in done.err
+    assert "prog.py" in done.err and "_zen" not in done.err, done.err
+
+
+def test_a_step_of_a_module_that_is_not_there(cli: Cli) -> None:
+    ran = cli.run({"a": {"python": "nomod:f"}}, "--python", PYTHON)
+    assert ran.code == 1 and "module 'nomod' is not installed" in ran.cause("a")
+    assert "importlib" not in ran.err + ran.text("a", "stderr"), ran.err
+
+
+@pytest.mark.parametrize("name", ["prog.py", "p.yaml"])
+def test_a_file_without_a_command(cli: Cli, name: str) -> None:
+    done = cli(name)
+    assert done.code == 2 and f"did you mean 'stoker run {name}'?" in done.err
+
+
+def test_each_command_is_suggested(cli: Cli) -> None:
+    for name in [one["command"] for one in json.loads(cli("help", "--json").out)["commands"]]:
+        assert f"did you mean '{name}'?" in cli(f"{name}{name[-1]}").err, name
+
+
+@pytest.mark.parametrize("door", [door for door in DOORS if door.startswith("stoker")])
+@pytest.mark.parametrize("name", IMPORTS)
+def test_import_above_that_of_stoker(cli: Cli, name: str, door: str) -> None:
+    """`python FILE` can't: stoker isn't there yet."""
+    text, parts = IMPORTS[name]
+    line = sentence(cli, door, f"{text}\n{HEAD}", 1)
+    assert all(part.replace(":2:", ":1:") in line for part in parts), line
+
+
+def test_a_python_that_has_no_stoker(cli: Cli) -> None:
+    venv.create(cli.folder / "bare", symlinks=True)
+    cli.write("prog.py", HEAD)
+    del cli.env["PYTHONPATH"]
+    done = cli("run", "--python", cli.folder / "bare/bin/python", "prog.py")
+    assert done.code == 1 and "pip install stoker" not in done.err
+    assert "prog.py:1: module 'stoker' is not installed in " in done.err
+    assert done.err.rstrip().endswith(
+        "(install Stoker's wheel there, or name another Python: stoker run --python)"
+    )
+
+
+def test_a_program_finds_its_environment(cli: Cli) -> None:
+    """Whatever `stoker run` sets for it: PYTHONPATH and a sitecustomize of the user's are as without."""
+    cli.write("mine/sitecustomize.py", "import sys\nsys.mine = True\n")
+    cli.write(
+        "prog.py", "import os, sys\nprint([*sys.path[1:]], sorted(os.environ.items()), sys.mine)\n"
+    )
+    cli.env["PYTHONPATH"] = f"{cli.folder}/mine:{cli.env['PYTHONPATH']}"
+    told = [
+        subprocess.run(
+            [*words, "prog.py"], cwd=cli.folder, env=cli.env, capture_output=True, text=True
+        ).stdout
+        for words in ([PYTHON], [str(cli.binary), "run", "--python", PYTHON])
+    ]
+    ours = re.compile(r"\('(STOKER_(RUN_OPTIONS|BIN)|_)', '.*?'\), ")
+    assert "True" in told[0] and ours.sub("", told[1]) == ours.sub("", told[0])
+
+
 FAILING = {
     "a str for an int": (
         "@step\ndef a() -> int:\n    return '12'\n",
@@ -124,6 +258,10 @@ FAILING = {
         "import time\n@step(timeout=0.5)\ndef a() -> int:\n    while True: time.sleep(0.01)  # sleeps: it hangs\n",
         ["timeout", "500 ms", 'prog.py", line 5 in a'],
     ),
+    "a question": (
+        "@step\ndef a() -> int:\n    return int(input('how many? '))\n",
+        ["prog.py:4", "EOFError", "as a parameter"],
+    ),
     "Ctrl-C in a step": (
         "@step\ndef a() -> int:\n    raise KeyboardInterrupt\n",
         ["prog.py:4", "KeyboardInterrupt"],
@@ -145,7 +283,8 @@ def test_a_python_step_that_fails(cli: Cli, name: str) -> None:
         line for line in done.err.splitlines() if line.startswith(("✗ a failed", "    (at"))
     )
     assert all(part in shown for part in parts), shown
-    assert "site-packages" not in done.err and "gzip.py" not in done.err
+    ours = ("site-packages", "gzip.py", "stoker/_worker", "stoker/_engine")
+    assert not any(path in done.err for path in ours), done.err
 
 
 def test_a_step_with_a_timeout_may_fork(cli: Cli) -> None:
@@ -203,6 +342,28 @@ DOCUMENTS = {
         "  a:\n    run: echo hi\n   outputs: [x]",
         ["p.yaml:6: ", "line 4"],
     ),
+    "after": ("  a: {run: 'true', after: b}", ["p.yaml:4: ", "'a'", "'after'", "list of steps"]),
+    "outputs": ("  a: {run: 'true', outputs: m}", ["p.yaml:4: ", "'a'", "list of names", "'m'"]),
+    "count": (
+        "  a: {run: 'true', resources: {gpu_count: two}}",
+        ["p.yaml:4: ", "'a'", "'resources.gpu_count'", "'two'"],
+    ),
+    "resource": (
+        "  a: {run: 'true', resource: {gpu_count: 2}}",
+        ["p.yaml:4: ", "'a'", "did you mean 'resources'?"],
+    ),
+    "duration": (
+        "  a: {run: 'true', timeout: 10 minutes}",
+        ["p.yaml:4: ", "'a'", "'timeout'", "10m"],
+    ),
+    "rank": ("  a: {run: 'true', gang: {rank: 4}}", ["p.yaml:4: ", "'gang'", "'ranks'"]),
+    "no output": (
+        "  a: {run: 'true', inputs: {x: {from: b.o}}}\n  b: {run: 'true'}",
+        ["p.yaml:4: ", "'a'", "'b' declares no outputs"],
+    ),
+    "tab": ("  a:\n\trun: 'true'", ["p.yaml:5: ", "indent with spaces"]),
+    "colon": ('  a:\n    run: echo "x: y"', ["p.yaml:5: ", "quote text that holds ': '"]),
+    "a list": ("  - a: {run: 'true'}", ["p.yaml:4: ", "'steps'", "mapping"]),
     "key": ("  a: {rnu: 'true'}", ["p.yaml:4: ", "'a'", "'rnu'", "did you mean 'run'?"]),
 }
 
@@ -244,3 +405,10 @@ def test_a_step_that_fails(cli: Cli) -> None:
         assert done.code == 1
         [line] = [line for line in done.err.splitlines() if line.startswith("✗ a failed")]
         assert all(part in line for part in parts), line
+
+
+@pytest.mark.parametrize("door", ["python prog.py", "stoker run prog.py"])
+def test_a_home_that_is_no_absolute_path(cli: Cli, door: str) -> None:
+    cli.env["HOME"] = "rel"
+    done = by_door(cli, door, f"{HEAD}{TRAIN}@pipeline\ndef p(): train()\n{END}")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

@@ -230,6 +230,14 @@ def test_what_only_its_user_can_read(cli: Cli) -> None:
     assert stat.S_IMODE((attempt(cli, "b") / "stderr.log").stat().st_mode) == 0o600
 
 
+def test_a_name_that_no_shell_can_set(cli: Cli) -> None:
+    step = {"run": "true", "secrets": ["a-b"]}
+    ran = cli.run({"a": step})
+    assert "no shell can set a variable with such a name" in ran.cause("a")
+    assert "STOKER_SECRET_" not in ran.cause("a")
+    assert cli.run({"a": step}, env={"STOKER_SECRET_a-b": "swordfish"}).code == 0
+
+
 def test_a_short_value_is_no_secret(cli: Cli) -> None:
     step = {"run": 'echo "$x abc"', "secrets": ["x"]}
     assert cli.run({"a": step}, env={"STOKER_SECRET_x": "abc"}).text("a") == "abc abc\n"

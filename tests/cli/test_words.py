@@ -130,3 +130,24 @@ def test_a_word_that_both_have(cli: Cli) -> None:
 def test_no_such_file(cli: Cli) -> None:
     done = cli("run", "none.py", "--epochs", "3")
     assert done.code == 2 and "none.py" in done.err and "--epochs" not in done.err
+
+
+REAL_FLOW = """
+from stoker.flow import FlowSpec, step
+class F(FlowSpec):
+    @step
+    def start(self): self.next(self.end)
+    @step
+    def end(self): pass
+if __name__ == "__main__": F()
+"""
+
+
+def test_a_decorator_before_the_flow(cli: Cli) -> None:
+    """Before the file `--with` names a stack."""
+    cli.write("f.py", REAL_FLOW)
+    for command in ("run", "plan"):
+        done = cli(command, "--python", PYTHON, "--with", "retry:times=2", "f.py", timeout=60)
+        assert done.code == 1 and "f.py --with retry:times=2" in done.err, done.err
+        assert "'retry' is a decorator; write it after the file" in done.err
+    assert cli("run", "--python", PYTHON, "f.py", "--with", "retry:times=2", timeout=60).code == 0

@@ -421,6 +421,50 @@ def test_looks(cli: Cli, ui: Start, chromium: Browser) -> None:
         page.close()
 
 
+def test_runs_use_the_room(cli: Cli, ui: Start, chromium: Browser) -> None:
+    """On a wide window no column of many runs must be scrolled to."""
+    rates = {name: {"type": "float", "default": 0.125} for name in ("rate", "decay", "dropout")}
+    print_it = 'echo \'{"loss": 0.25, "accuracy": 0.5}\' >> $STOKER_METRICS'
+    for _ in range(2):
+        cli.run({"prepare": {"run": print_it}, "train": {"run": print_it}}, parameters=rates)
+    page, _, _ = look(chromium, ui().url)
+    for width, fits in ((390, False), (1024, False), (1600, True)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(page.url)
+        box = page.locator(".scroll:has(.runs)")
+        room = box.evaluate("e => [e.scrollWidth - e.clientWidth, e.clientWidth]")
+        assert page.evaluate(FAULTS) == [] and room[1] <= width
+        assert not fits or (room[0] <= 0 and room[1] > 1400), room
+    page.close()
+
+
+def test_an_empty_log(cli: Cli, ui: Start, chromium: Browser) -> None:
+    """It says so instead of an empty box; the first line takes the sentence's place."""
+    go = cli.folder / "go"
+    wait = f"until test -e {go}; do sleep 0.1; done; echo begun; sleep 0.1"
+    cli.run({"still": {"run": "true"}}, name="still.json")
+    cli.run({"still": {"run": "true"}}, name="still.json")
+    running = cli.start("run", cli.document({"work": {"run": wait}}))
+    server = ui()
+    page, _, wrong = look(chromium, server.url)
+    log, nothing = page.locator("pre.log"), page.locator(".nothing")
+    wait_for(lambda: "work" in server.get("now").text)
+    page.goto(f"http://127.0.0.1:{server.port}/log?run=latest&task=work")
+    assert nothing.text_content() == "work has written nothing to stdout yet."
+    assert nothing.is_visible() and not log.is_visible()
+    go.touch()
+    log.wait_for()
+    assert log.text_content() == "begun\n" and not nothing.is_visible()
+    assert running.wait(WAIT_S) == 0
+    page.goto(f"http://127.0.0.1:{server.port}/log?run=latest&task=work&stream=stderr")
+    assert nothing.text_content() == "work has written nothing to stderr."
+    runs = [one["run"] for one in cli.json("runs")][1:]
+    page.goto(f"http://127.0.0.1:{server.port}/log?run={runs[0]}&task=still")
+    assert nothing.text_content() == f"still did not run here: its result is that of run {runs[1]}."
+    assert page.evaluate(FAULTS) == [] and wrong == []
+    page.close()
+
+
 def test_running_steps_on_a_phone(cli: Cli, ui: Start, chromium: Browser) -> None:
     """A run's id stays one line beside the other columns."""
     cli.run({"before": {"run": "true"}})

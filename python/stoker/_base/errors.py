@@ -25,6 +25,8 @@ class StokerError(Exception):
     """
 
     exit_status = 2  # of a program that this exception ends
+    word: Optional[str] = None  # its class in JSON, if the engine told it
+    hint = ""  # what the engine advises: the end of the text
     told = False  # the engine has already printed it
 
 
@@ -82,9 +84,12 @@ class EngineError(StokerError, RuntimeError):
     ``exit_status`` is the engine's exit status if known: 2 for wrong usage, 3 for the environment.
     """
 
-    def __init__(self, text: str, status: Optional[int] = None) -> None:
+    def __init__(
+        self, text: str, status: Optional[int] = None, word: Optional[str] = None, hint: str = ""
+    ) -> None:
         super().__init__(text)
         self.exit_status = 2 if status == 2 else 3
+        self.word, self.hint = word, hint
 
 
 class InWorkerError(StokerError, RuntimeError):
@@ -185,9 +190,9 @@ def say(text: str) -> None:
 _CLASSES = {1: "failed", 2: "usage"}  # exit status → class of an error; others: environment
 
 
-def tell(text: str, status: int) -> None:
+def tell(text: str, status: int, word: Optional[str] = None, hint: str = "") -> None:
     """With ``--json``, say why the program ends as the commands in C do; ``text`` may begin with
-    "FILE:LINE: "."""
+    "FILE:LINE: " and end with "; HINT". ``word`` is the error's class, if the engine told it."""
     import json
     import re
 
@@ -199,16 +204,19 @@ def tell(text: str, status: int) -> None:
         return  # which is the error that is told
     if not options.get("json") and options.get("plan") != "json":
         return
-    error: Dict[str, Any] = {"class": _CLASSES.get(status, "environment"), "text": text, "hint": ""}
+    if hint and text.endswith(f"; {hint}"):
+        text = text[: -len(hint) - 2]
+    word = word or _CLASSES.get(status, "environment")
+    error: Dict[str, Any] = {"class": word, "text": text, "hint": hint}
     named = re.match(r"(\S+):([0-9]+): ", text)
     if named:
         error.update(text=text[named.end() :], file=named[1], line=int(named[2]))
     print(json.dumps({"error": error}, ensure_ascii=False), flush=True)
 
 
-def refuse(text: str, status: int = 2) -> None:
-    """Say why the program ends, on standard error and with ``--json`` as JSON, too."""
-    tell(text, status)
+def refuse(text: str, status: int = 2, word: Optional[str] = None, hint: str = "") -> None:
+    """Say why the program ends, on standard error and with ``--json`` as JSON, too (:func:`tell`)."""
+    tell(text, status, word, hint)
     say(text)
 
 
@@ -227,11 +235,20 @@ def _is_program(frame: Any) -> bool:
 
 
 def _users_part(trace: Any) -> Any:
-    """The traceback without this package's frames above the user's first."""
-    part = trace
-    while part is not None and part.tb_frame.f_code.co_filename.startswith((PACKAGE, "<frozen")):
-        part = part.tb_next
-    return part or trace
+    """The traceback without this package's frames above those of the user's."""
+    first = part = _behind_ours(trace)
+    while part is not None:
+        users = _behind_ours(part.tb_next)
+        if users is not None:  # else it ends in ours
+            part.tb_next = users
+        part = users
+    return first or trace
+
+
+def _behind_ours(trace: Any) -> Any:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((PACKAGE, "<frozen")):
+        trace = trace.tb_next
+    return trace
 
 
 def say_import(error: ImportError, trace: Any) -> None:
@@ -242,8 +259,8 @@ def say_import(error: ImportError, trace: Any) -> None:
     while own.tb_next is not None and not _is_program(own.tb_frame):
         own = own.tb_next
     inner = own.tb_next
-    while inner is not None and inner.tb_frame.f_code.co_filename.startswith("<frozen"):
-        inner = inner.tb_next
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith((PACKAGE, "<frozen")):
+        inner = inner.tb_next  # a stand-in of ours says what it lacks
     if not _is_program(own.tb_frame) or inner is not None:
         sys.__excepthook__(type(error), error, trace)
     path = own.tb_frame.f_code.co_filename
@@ -256,14 +273,15 @@ def say_import(error: ImportError, trace: Any) -> None:
         )
     elif error.name and text.startswith("No module named"):
         top, _, rest = error.name.partition(".")
-        names = {name.partition(".")[0] for name in sys.modules} | _installed()
+        names = {one.partition(".")[0] for one in sys.modules} | _installed()
         if rest and top in names:
             text = f"package '{top}' has no module '{error.name}' in {sys.executable}"
         else:
-            text = (
-                f"module '{error.name}' is not installed in {sys.executable}"
-                f"{did_you_mean(top, names)} (to install it: {sys.executable} -m pip install {top})"
-            )
+            how = f"to install it: {sys.executable} -m pip install {top}"
+            if top == "stoker":
+                how = "install Stoker's wheel there, or name another Python: stoker run --python"
+            near = did_you_mean(top, names - {"stoker", top}, 0.75)
+            text = f"module '{error.name}' is not installed in {sys.executable}{near} ({how})"
     refuse(f"{os.path.relpath(path)}:{own.tb_lineno}: {text}", 1)
 
 
@@ -316,10 +334,11 @@ def end_in_one_line(
         import re
 
         text = str(error)
-        named = re.match(r"\S+:[0-9]+: ", text)
-        refuse(text if named else f"{_last_place(trace) or place}{text}", error.exit_status)
+        if not re.match(r"\S+:[0-9]+: ", text):
+            text = f"{_last_place(trace) or place}{text}"
+        refuse(text, error.exit_status, error.word, error.hint)
     raise SystemExit(error.exit_status)
 
 
-if sys.excepthook is sys.__excepthook__:
+if sys.excepthook is sys.__excepthook__ or hasattr(sys.excepthook, "is_stokers"):
     sys.excepthook = end_in_one_line

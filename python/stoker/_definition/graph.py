@@ -7,6 +7,7 @@ the number of calls.
 
 from __future__ import annotations
 
+import os
 from contextvars import ContextVar
 from typing import (
     TYPE_CHECKING,
@@ -298,7 +299,8 @@ class Graph:
             for name in invocation.after:
                 if name not in self.invocations:
                     raise WrongInputError(
-                        f"step '{invocation.id}': after= names step '{name}', which pipeline "
+                        f"{os.path.relpath(invocation.line)}: step '{invocation.id}': after= names step "
+                        f"'{name}', which pipeline "
                         f"'{self.pipeline.name}' doesn't have{did_you_mean(name, self.invocations)}"
                     )
 

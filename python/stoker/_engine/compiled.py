@@ -77,7 +77,7 @@ def _files_at_home(path: str) -> Optional[List[str]]:
     """The program and what it imports, if its project is the user's home folder, which is not packed
     as a whole; None: its project is another folder, or one that the user marked."""
     home = os.path.expanduser("~")
-    if os.path.commonpath([home, path]) != home:
+    if not os.path.isabs(home) or os.path.commonpath([home, path]) != home:
         return None
     at = os.path.dirname(path)
     while at != home:

@@ -235,6 +235,11 @@ class _Emitter:
                     conflicts.append(f"{key}: {configured[key]!r}")
             elif key in configured:
                 inputs[key] = {"value": literal(step, key, configured[key])}
+            elif parameter.default is parameter.empty and key == "self":
+                raise StepInterfaceError(
+                    f"{os.path.relpath(invocation.line)}: step '{invocation.id}' is a method, but a step is a "
+                    "function: define it outside of the class, without 'self'"
+                )
             elif parameter.default is parameter.empty:
                 raise StepInterfaceError(
                     f"{os.path.relpath(invocation.line)}: step '{invocation.id}' is called without its input "

@@ -497,6 +497,8 @@ class Watch:
             raise EngineError(
                 said or f"the run could not start: stoker ended with {_ending(status)}; see above",
                 status,
+                self.end.get("class"),
+                self.end.get("hint") or "",
             )
         run = PipelineRun(self.run, self.store)
         word = self.end.get("status")

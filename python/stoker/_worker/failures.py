@@ -6,7 +6,7 @@ import os
 import sys
 
 from . import frameworks
-from .seen import is_ours, is_users
+from .seen import _STDLIB, is_ours, is_users
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def _message(exc: BaseException) -> str:
         return f"key {exc.args[0]!r} not found"
     if isinstance(exc, MemoryError) and not text:
         return "the process could not get more memory (MemoryError)"
+    if isinstance(exc, EOFError) and text == "EOF when reading a line":  # by input()
+        return f"{text}: nobody answers a step that asks; give it the answer as a parameter"
     if isinstance(exc, FileNotFoundError) and isinstance(exc.filename, str):
         return text + _missing_file(exc.filename)
     return text or type(exc).__name__
@@ -86,11 +88,11 @@ def _missing_file(name: str) -> str:
 
 
 def traceback_of(exc: BaseException) -> str:
-    """The traceback without frames of this package at its top."""
+    """The traceback without frames of this package, and of the import of the step's code, at its top."""
     import traceback
 
     trace = exc.__traceback__
-    while trace is not None and is_ours(trace.tb_frame.f_code.co_filename):
+    while trace is not None and _leads_to_user(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     stack = traceback.extract_tb(trace)
     if isinstance(exc, OSError) and exc.filename is not None and exc.__cause__ is None:
@@ -105,6 +107,10 @@ def traceback_of(exc: BaseException) -> str:
     else:
         lines = traceback.format_exception(type(exc), exc, trace)
     return "".join(lines).rstrip()
+
+
+def _leads_to_user(path: str) -> bool:
+    return is_ours(path) or path.startswith(("<frozen importlib", _STDLIB + "importlib"))
 
 
 def _short_traceback(exc: OSError, stack: Any) -> str:

@@ -256,8 +256,14 @@ def found_by(what: str, text: Any, candidates: List[Any]) -> Any:
         return some[0]
     if some:
         shown = ", ".join(str(c.name) for c in some[:5])
-        raise ZenKeyError(f"{len(some)} {what}s begin with '{wanted}': {shown}")
-    raise KeyError(f"there is no {what} '{wanted}'")
+        raise _told(ZenKeyError(f"{len(some)} {what}s begin with '{wanted}': {shown}"))
+    raise _told(KeyError(f"there is no {what} '{wanted}'"))
+
+
+def _told(sentence: KeyError) -> KeyError:
+    """The traceback in a step's log ends at the user's line."""
+    sentence._stoker_told = True  # type: ignore[attr-defined]
+    return sentence
 
 
 def load(source: Union[Source, str]) -> Any:

@@ -7,7 +7,7 @@ import signal
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from .._base.binary import run_options
-from .._base.errors import say
+from .._base.errors import refuse, say
 from ._compile import compile_flow
 from ._current import current
 from ._decorators import flow_decorators_of
@@ -79,7 +79,8 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
         for watch in events:
             watch.end()
     if not end.watch.began and end.error:  # nothing ran, and no other message says why
-        say(end.error)
+        said = end.watch.end
+        refuse(end.error, end.status or 3, said.get("class"), said.get("hint") or "")
     if end.watch.began and end.word is None and not end.interrupts and not end.told:
         say(end.watch.cut_short(end.status))
     status = _status(end)

@@ -93,10 +93,25 @@ static void test_told_when_it_cant(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
+/* While it runs a gang's line has one mark: its rank's as in the end, else its node's. */
+static void test_marked_once(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"[2] a\n[x] b\n", "c", "d\n[13] e\n[4", "] f\n"};
+    char path[128];
+    bool mid_lines[2] = {0};
+    (void)snprintf(path, sizeof path, "%s/live.log", dir);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const stk_remote_report r = {.node = 1, .data = parts[i], .n = strlen(parts[i])};
+        stk_remote_add_log(path, 2, mid_lines, &r);
+    }
+    check_log("live.log", "[2] a\n[node 1] [x] b\n[node 1] cd\n[13] e\n[node 1] [4] f\n");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_added_once),
-                                       cmocka_unit_test(test_cut_off),
-                                       cmocka_unit_test(test_told_when_it_cant)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_added_once), cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_told_when_it_cant), cmocka_unit_test(test_marked_once)};
     return cmocka_run_group_tests_name("remote_collect", tests, setup, teardown);
 }

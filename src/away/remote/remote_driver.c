@@ -12,6 +12,16 @@ enum { TURN_MS = 30000 };
 
 /* --- reports --- */
 
+/* Does the launcher's "[RANK] " begin the line? It tells the node as well. */
+static bool has_rank(const char *line, size_t n)
+{
+    size_t i = 1;
+    while (i < n && line[i] >= '0' && line[i] <= '9') {
+        i++;
+    }
+    return i > 1 && i + 1 < n && line[0] == '[' && line[i] == ']' && line[i + 1] == ' ';
+}
+
 void stk_remote_add_log(const char *path, uint32_t nodes, bool *mid_lines,
                         const stk_remote_report *r)
 {
@@ -28,7 +38,7 @@ void stk_remote_add_log(const char *path, uint32_t nodes, bool *mid_lines,
     for (size_t at = 0, n; at < r->n; at += n) {
         const char *end = memchr(r->data + at, '\n', r->n - at);
         n = end == NULL ? r->n - at : (size_t)(end - (r->data + at)) + 1;
-        if (!*mid_line) {
+        if (!*mid_line && !has_rank(r->data + at, n)) {
             stk_buf_printf(&text, "[node %u] ", r->node);
         }
         stk_buf_add(&text, r->data + at, n);

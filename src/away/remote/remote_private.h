@@ -175,8 +175,8 @@ int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret
 
 /* remote_driver.c: the driver's thread. */
 void *stk_remote_drive(void *backend);
-/* Appends what a job printed to a file. With several nodes, prefixes the lines of node K with
- * "[node K] "; mid_lines, by node: its output ends within a line. */
+/* Appends what a job printed to a file. With several nodes, lines of node K that begin with no
+ * rank's number get "[node K] "; mid_lines, by node: its output ends within a line. */
 void stk_remote_add_log(const char *path, uint32_t nodes, bool *mid_lines,
                         const stk_remote_report *r);
 

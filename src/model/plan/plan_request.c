@@ -1,5 +1,7 @@
 /* Compares each step's request with the most that the place can give. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/param.h>
 
 #include "base/buf.h"
@@ -81,10 +83,18 @@ int stk_plan_refuse(stk_plan_requester *q, uint32_t i_step, const char *text, co
     const stk_step *step = stk_spec_step(q->plan->spec, i_step);
     stk_err_set(q->err, STK_E_RESOURCES, "step '%s': %s", step->name, text);
     stk_err_hint(q->err, "%s", hint);
-    if (stk_spec_path(q->plan->spec) != NULL) {
-        stk_err_at(q->err, stk_spec_path(q->plan->spec), step->line);
-    } else {
-        stk_err_at(q->err, step->source, 0); /* from a front: the document was never a file */
+    const char *path = stk_spec_path(q->plan->spec);
+    if (path != NULL) {
+        stk_err_at(q->err, path, step->line);
+        return STK_E_RESOURCES;
+    }
+    /* from a front: the document was never a file, and the source is "FILE:LINE" */
+    const char *colon = step->source == NULL ? NULL : strrchr(step->source, ':');
+    int line = colon == NULL ? 0 : atoi(colon + 1);
+    stk_err_at(q->err, step->source, line);
+    if (line > 0) {
+        (void)snprintf(q->err->file, sizeof q->err->file, "%.*s", (int)(colon - step->source),
+                       step->source);
     }
     return STK_E_RESOURCES;
 }

@@ -9,9 +9,13 @@
 #include "base/text.h"
 #include "store/view/view_private.h"
 
-static int add_note(stk_view *view, const char *text, stk_err *err)
+#define LASTS UINT64_MAX /* in notes_seen: of a note that isn't about tasks that wait */
+
+/* Adds what isn't there yet. waiting: the task that waits for what the text says, or NULL. */
+static int add_note(stk_view *view, const char *text, stk_view_task *waiting, stk_err *err)
 {
-    if (text == NULL || stk_map_get(&view->notes_seen, text, NULL)) {
+    uint64_t n = 0;
+    if (text == NULL || (stk_map_get(&view->notes_seen, text, &n) && n == LASTS)) {
         return 0;
     }
     stk_view_run *run = &view->run;
@@ -19,11 +23,37 @@ static int add_note(stk_view *view, const char *text, stk_err *err)
     if (own == NULL ||
         stk_array_reserve(&view->notes, &view->cap_notes, run->n_notes + 1, sizeof *view->notes) <
             0 ||
-        stk_map_put(&view->notes_seen, own, 1) < 0) {
+        stk_map_put(&view->notes_seen, own, waiting == NULL ? LASTS : n + 1) < 0) {
         return stk_err_nomem(err);
     }
-    view->notes[run->n_notes++] = own;
+    if (waiting != NULL) {
+        waiting->wait_note = own;
+    }
+    if (n == 0) {
+        view->notes[run->n_notes++] = own;
+    }
     run->notes = view->notes;
+    return 0;
+}
+
+/* Takes the note out that says why the task waits, unless another one waits for the same. */
+static int end_wait(stk_view *view, stk_view_task *task, stk_err *err)
+{
+    const char *note = task->wait_note;
+    uint64_t n = 0;
+    task->wait_note = NULL;
+    if (note == NULL || !stk_map_get(&view->notes_seen, note, &n) || n == 0 || n == LASTS) {
+        return 0;
+    }
+    STK_TRY(stk_map_put(&view->notes_seen, note, n - 1) < 0 ? stk_err_nomem(err) : 0);
+    uint32_t i = n > 1 ? view->run.n_notes : 0;
+    while (i < view->run.n_notes && strcmp(view->notes[i], note) != 0) {
+        i++;
+    }
+    if (i < view->run.n_notes) {
+        memmove(view->notes + i, view->notes + i + 1,
+                (--view->run.n_notes - i) * sizeof *view->notes);
+    }
     return 0;
 }
 
@@ -137,7 +167,7 @@ static int fold_created(stk_view *view, const stk_event_row *row, const stk_json
     set_parameters(view);
     for (uint32_t i = 0; i < stk_json_n_items(stk_json_get(data, "notes")); i++) {
         const stk_json *note = stk_json_item(stk_json_get(data, "notes"), i);
-        if (add_note(view, stk_json_text(note), err) < 0) {
+        if (add_note(view, stk_json_text(note), NULL, err) < 0) {
             return err->code;
         }
     }
@@ -178,7 +208,7 @@ static int note_damaged(stk_view *view, const stk_event_row *row, stk_err *err)
         stk_arena_printf(view->arena, "event %lld (%s) of the record is damaged and left out",
                          (long long)row->seq, stk_event_word(row->kind));
     STK_TRY(stk_err_if_null(text, err));
-    return add_note(view, text, err);
+    return add_note(view, text, NULL, err);
 }
 
 /* Checks only both ends of the text; stk_view_get_details parses it. */
@@ -247,6 +277,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
     }
     const char *text = stk_arena_dup(view->arena, row->data && !is_damaged ? row->data : "{}");
     STK_TRY(stk_err_if_null(text, err));
+    STK_TRY(end_wait(view, task, err));
     if (row->kind == STK_EV_TASK_STARTED) {
         view->run.n_attempts_extra += row->attempt > 1;
         step->n_extra += row->attempt > 1;
@@ -285,11 +316,13 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
 static int fold_note(stk_view *view, const stk_event_row *row, const stk_json *data, stk_err *err)
 {
     const char *waits = stk_json_get_text(data, "waits");
+    stk_view_task *task = NULL;
     if (waits != NULL && row->task < view->n_tasks) {
-        stk_view_task *task = &view->tasks[row->task];
+        task = &view->tasks[row->task];
         task->waits = stk_arena_dup(view->arena, stk_text_if_any(waits));
+        STK_TRY(end_wait(view, task, err));
     }
-    return add_note(view, stk_json_get_text(data, "text"), err);
+    return add_note(view, stk_json_get_text(data, "text"), task, err);
 }
 
 /* The key of a task's or output's metadata in view->logged. */

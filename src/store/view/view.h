@@ -49,8 +49,9 @@ typedef struct stk_view_run {
     bool simulated;     /* its devices don't exist */
     uint32_t max_workers;
     uint32_t n_notes;
-    const char *const *notes;  /* sentences for the user, in order, each once */
-    uint32_t n[STK_TASK_N];    /* tasks by state */
+    const char *const
+        *notes;             /* sentences for the user, in order, each once; waits go as they end */
+    uint32_t n[STK_TASK_N]; /* tasks by state */
     uint32_t n_attempts_extra; /* attempts beyond the first, of all tasks */
 } stk_view_run;
 
@@ -85,6 +86,7 @@ typedef struct stk_view_task {
     const stk_view_attempt *earlier; /* the attempt before the last, or NULL */
     int64_t retry_at_ms;             /* RETRYING: when the next attempt is due */
     const char *waits;      /* RUNNING on other machines, which don't run it yet: why; or NULL */
+    const char *wait_note;  /* the run's note that says so, while it waits; or NULL */
     const char *start_data; /* payload of its last TASK_STARTED, JSON or NULL */
     const char *end_data;   /* payload of its last succeeded/cached/failed/skipped/cancelled */
 } stk_view_task;

@@ -1,4 +1,5 @@
-"""Records what a Python process reads that a step starts, then loads the sitecustomize that it hides."""
+"""Records what a Python process reads that a step starts, or has the program of ``stoker run FILE`` end
+as one that has imported stoker; then loads the sitecustomize that it hides."""
 
 from __future__ import annotations
 
@@ -28,6 +29,28 @@ def _record() -> None:
     space["begin"](path, False, left_out)
 
 
+def _end_in_one_line(kind: Any, error: Any, trace: Any) -> None:
+    """An import that fails above ``import stoker`` is told as one below it."""
+    sys.excepthook = tell = sys.__excepthook__
+    sys.path.append(os.path.abspath(__file__).rpartition("/stoker/")[0])
+    try:
+        from stoker._base.errors import end_in_one_line as tell
+    except Exception:
+        pass
+    tell(kind, error, trace)
+
+
+def _begin_program() -> None:
+    before = os.environ.pop("STOKER_PYTHONPATH", None)  # PYTHONPATH as it was, after a "="
+    if before is None:
+        return
+    del os.environ["PYTHONPATH"]
+    if before:
+        os.environ["PYTHONPATH"] = before[1:]
+    _end_in_one_line.is_stokers = True  # type: ignore[attr-defined]
+    sys.excepthook = _end_in_one_line
+
+
 def _go_on() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [one for one in sys.path if os.path.abspath(one) != here]
@@ -40,6 +63,7 @@ def _go_on() -> None:
 
 
 try:
+    _begin_program()
     _record()
 except Exception:
     pass

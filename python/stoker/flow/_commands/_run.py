@@ -139,7 +139,18 @@ def _start(
     if context.top.get("trigger"):
         options["trigger"] = _triggers(context.top["trigger"])
     validate(context)
+    _refuse_decorator(run_options().get("with"))
     return int(run_flow(context.flow, parameters, options))
+
+
+def _refuse_decorator(stack: Optional[str]) -> None:
+    """What ``stoker run --with`` names before the file is a stack."""
+    name = _name(stack or "")
+    if name in STEP and name not in ("kubernetes", "batch") and not is_stack(name):
+        raise CommandException(
+            f"--with {stack}: before the file it names a stack, and '{name}' is a decorator; "
+            f"write it after the file: {os.path.basename(sys.argv[0])} --with {stack}"
+        )
 
 
 def _started_by() -> Dict[str, Any]:

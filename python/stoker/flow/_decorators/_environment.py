@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Dict, List
 
 from ..exception import MetaflowException
@@ -91,6 +92,4 @@ def _source(source: Any) -> Any:
 
 
 def _variable(name: str) -> str:
-    return "".join(
-        letter if letter.isalnum() else "_" for letter in name.rpartition("/")[2]
-    ).upper()
+    return re.sub("[^a-zA-Z0-9]", "_", name.rpartition("/")[2]).upper()

@@ -160,6 +160,12 @@ static int env_secrets(const stk_settings *s, exec_env *env, stk_err *err)
         char name[STK_LIMIT_NAME + 32];
         (void)snprintf(name, sizeof name, "STOKER_SECRET_%s", s->secrets[i]);
         const char *value = getenv(name);
+        if (value == NULL && strpbrk(name, "-.") != NULL) {
+            return stk_err_set(err, STK_E_ENV,
+                               "secret '%s' is not known here, and no shell can set a variable "
+                               "with such a name; name it with letters, digits and _ only",
+                               s->secrets[i]);
+        }
         if (value == NULL) {
             return stk_err_set(err, STK_E_ENV,
                                "secret '%s' is not known here; set %s in the environment of stoker",
