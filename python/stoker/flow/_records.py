@@ -169,8 +169,8 @@ class TaskRecord:
         if not self.succeeded or not (steps.get(self.step) or {}).get("fallback"):
             return False
         if self.brief.get("from_run"):
-            origin = RunRecord(self.run.store, str(self.brief["from_run"]))
-            first = origin.numbered(int(self.brief["from_task"]))
+            origin = find_run(self.run.store, str(self.brief["from_run"]))  # None: removed since
+            first = origin.numbered(int(self.brief["from_task"])) if origin else []
             return bool(first) and first[0].is_caught
         return "caught" in (self.full.get("metadata") or {})
 

@@ -112,7 +112,11 @@ class F(FlowSpec):
                 self.refused.append(Runner("other.py", show_output=False).run(**words).status)
             except Exception as bad:
                 self.refused.append(type(bad).__name__)
-        self.tagged = run.add_tag("user:tester"), run.add_tags(["runtime:dev"]), sorted(run.user_tags)
+        self.tagged = (
+            run.add_tag("user:tester"),
+            run.add_tags(["runtime:dev"]),
+            sorted(run.user_tags),
+        )
         self.next(self.end)
 
     @step
