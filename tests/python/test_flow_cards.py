@@ -180,6 +180,7 @@ def test_what_components_write() -> None:
     assert cards.Markdown("\n    # a\n    b").written()["text"] == "\n# a\nb"
     cells = cards.Table([[numpy.float32(0.5), numpy.int64(3), float("nan"), None, 2**70, [1]]])
     assert cells.written()["rows"] == [[0.5, 3, "nan", None, "1180591620717411303424", "[1]"]]
+    assert cards.Table([1, "ab", (2, 3)]).written()["rows"] == [[1], ["ab"], [2, 3]]
     assert cards.Image(b"\x89PNG\r\n\x1a\nx").written()["src"].startswith("data:image/png;base64,")
     assert cards.Image("http://e/x.png").written()["kind"] == "error"
     assert cards.Image(7).written()["kind"] == "error"

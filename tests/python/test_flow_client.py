@@ -228,6 +228,7 @@ def test_metadata_has_metaflows_names_and_what_the_step_logged(store: FakeStore)
     assert (facts["origin-run-id"], facts["origin-task-id"]) == ("r0", "9")
     assert facts["script-name"] == "flow.py" and facts["ds-root"] == str(store.path)
     assert {m.name for m in task.metadata} == set(facts) and task.metadata[0].task == task
+    assert task.successful  # though r0 is gone
     assert task.origin_pathspec == "F/r0/work/9" and task["y"].origin_pathspec == "F/r0/work/9/y"
     assert Step("F/r1/work").origin_pathspec == "F/r0/work"
     assert Task("F/r1/work/2").origin_pathspec is None

@@ -125,7 +125,27 @@ class TaskRecord:
     def _hidden(self) -> Dict[str, Dict[str, Any]]:
         if self.brief.get("status") not in ("succeeded", "cached", "failed"):
             return {}
-        return hidden(self.run.graph, self.step, self.succeeded)
+        found = hidden(self.run.graph, self.step, self.succeeded, self.is_caught)
+        if self.succeeded:
+            found.update({name: _value_ref(value, "json") for name, value in self._way().items()})
+        return found
+
+    def _way(self) -> Dict[str, Any]:
+        """Where a task that succeeded has gone on to, by the names that Metaflow hides."""
+        document = (self.run.spec.get("steps") or {}).get(self.step) or {}
+        after = self.run.following_tasks(self.number)
+        item, width = document.get("foreach"), None
+        steps = targets(document)
+        if document.get("cases"):
+            steps = [one for one in steps if any(t.step == one for t in after)]
+        if item and after:
+            width = int(after[0].brief["foreach"][-1][2])
+        return {
+            "_transition": (steps, item) if steps else None,
+            "_foreach_var": item,
+            "_foreach_num_splits": width,
+            "_exception": None,
+        }
 
     @property
     def last_attempt(self) -> int:
@@ -141,6 +161,18 @@ class TaskRecord:
             return False
         caught = (self.full.get("metadata") or {}).get("caught") or {}
         return bool(caught) and (self.rank > 0 or not caught.get("killed"))
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether ``@catch`` made it succeed."""
+        steps = self.run.spec.get("steps") or {}
+        if not self.succeeded or not (steps.get(self.step) or {}).get("fallback"):
+            return False
+        if self.brief.get("from_run"):
+            origin = find_run(self.run.store, str(self.brief["from_run"]))  # None: removed since
+            first = origin.numbered(int(self.brief["from_task"])) if origin else []
+            return bool(first) and first[0].is_caught
+        return "caught" in (self.full.get("metadata") or {})
 
     @property
     def succeeded(self) -> bool:
@@ -377,12 +409,15 @@ class RunRecord:
 
 
 def hidden(
-    graph: Optional[Mapping[str, Any]], step: Optional[str] = None, ok: bool = False
+    graph: Optional[Mapping[str, Any]],
+    step: Optional[str] = None,
+    ok: bool = False,
+    caught: bool = False,
 ) -> Dict[str, Dict[str, Any]]:
     """Artifacts of an ended task (no step: of ``_parameters``) that only their names show: name →
     ref with a ``value``."""
     values: Dict[str, Any] = {"_graph_info": graph} if graph else {}
-    values["_success"] = ok or step is None
+    values["_success"] = step is None or (ok and not caught)
     if step is not None:
         values.update(_current_step=step, _task_ok=ok)
     return {name: _value_ref(value, "json") for name, value in values.items()}

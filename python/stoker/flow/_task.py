@@ -388,6 +388,8 @@ def _loop(running: Running, variable: str) -> Dict[str, Any]:
         if hasattr(value, "__next__"):
             value = list(value)
             running.set(variable, value)
+        if any(p.var == variable for p in parameters_of(running.cls)):
+            running.set(variable, value)  # the tasks find their items by an artifact's name
         is_sequence = hasattr(value, "__getitem__") and not hasattr(value, "keys")
         items = None if is_sequence else list(value)
         n = len(value if items is None else items)

@@ -57,6 +57,10 @@ def from_runner(flow: Any, words: Sequence[str]) -> List[str]:
     """
     kinds = _kinds(words)
     by = {p.name.replace("-", "_"): p for p in parameters_of(flow) if not p.IS_CONFIG_PARAMETER}
+    for key, kind in kinds.items():
+        one = by.get(key)
+        if kind == "NoneType" and one is not None and one.required:
+            raise WrongKind(f"Invalid type for '{key}': it must be {one.type_name}, but is None")
     found: List[str] = []
     for word in words:
         key, _, text = word[2:].partition("=")

@@ -18,18 +18,14 @@ class Project(FlowDecorator):
     defaults: Dict[str, Any] = {"name": None, "branch": None, "production": False}
 
     def init(self) -> None:
-        name = self.attributes["name"]
-        if not isinstance(name, str) or not all(
-            c.islower() or c.isdigit() or c == "_" for c in name
-        ):
-            raise MetaflowException(
-                f"@project: name is {name!r}; it has lowercase letters, digits and underscores"
-            )
+        _check("name", self.attributes["name"])
 
     def facts(self, flow: Any, options: Mapping[str, Any]) -> Dict[str, Any]:
         """What ``current`` has of it; ``options`` are those of the command line."""
         said = self.attributes
         branch = options.get("branch") or said["branch"]
+        if branch:
+            _check("branch", branch)
         production = bool(options.get("production") or said["production"])
         if production:
             full = f"prod.{branch}" if branch else "prod"
@@ -47,6 +43,13 @@ class Project(FlowDecorator):
         facts = self.facts(flow, options)
         tags = [f"project:{facts['project_name']}", f"project_branch:{facts['branch_name']}"]
         return {"tags": tags, "extra": {"flow": {"facts": facts, "system_tags": tags}}}
+
+
+def _check(what: str, name: Any) -> None:
+    if not isinstance(name, str) or not re.fullmatch("[a-z0-9_]{1,128}", name):
+        raise MetaflowException(
+            f"@project: {what} is {name!r}; it has at most 128 lowercase letters, digits and underscores"
+        )
 
 
 class _Deployed(FlowDecorator):

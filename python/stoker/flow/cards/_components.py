@@ -153,7 +153,7 @@ class Table(UserComponent):
         headers: Optional[List[str]] = None,
         disable_updates: bool = False,
     ) -> None:
-        self._data = [list(row) for row in data or ()]
+        self._data = [list(row) if _is_row(row) else [row] for row in data or ()]
         self._headers = list(headers or ())
         self._n = len(self._data)  # rows of the whole frame
         if disable_updates:
@@ -183,6 +183,10 @@ class Table(UserComponent):
         rows = [[plain(cell) for cell in row] for row in self._data]
         headers = [str(h) for h in self._headers]
         return {"kind": "table", "headers": headers, "rows": rows, "n": self._n}
+
+
+def _is_row(value: Any) -> bool:
+    return hasattr(value, "__iter__") and not isinstance(value, (str, bytes, dict))
 
 
 class Image(UserComponent):

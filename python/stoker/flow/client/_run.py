@@ -239,9 +239,11 @@ class Run(MetaflowObject):
                 raise MetaflowTaggingError(
                     f"tag '{tag}' of {self.pathspec} is a system tag: it can't be removed"
                 )
-        add = [t for t in add if t not in system]
         if not (add or remove):
             raise MetaflowTaggingError(f"{self.pathspec}: there is no tag to add or to remove")
+        add = [t for t in add if t not in system]
+        if not (add or remove):
+            return
         try:
             self._run.tag(add, remove)
         except EngineError as bad:

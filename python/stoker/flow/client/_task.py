@@ -127,7 +127,7 @@ class Task(MetaflowObject):
     @property
     def successful(self) -> bool:
         """Whether it ran to its end without ``@catch``."""
-        return self.finished and not _is_caught(self._now)
+        return self.finished and not self._now.is_caught
 
     @property
     def finished(self) -> bool:
@@ -292,18 +292,6 @@ def is_parallel(task: TaskRecord) -> bool:
     return bool(task.brief.get("ranks"))
 
 
-def _is_caught(task: TaskRecord) -> bool:
-    """Whether ``@catch`` made it succeed."""
-    steps = task.run.spec.get("steps") or {}
-    if not task.succeeded or not (steps.get(task.step) or {}).get("fallback"):
-        return False
-    if task.brief.get("from_run"):
-        origin = RunRecord(task.run.store, str(task.brief["from_run"]))
-        first = origin.numbered(int(task.brief["from_task"]))
-        return bool(first) and _is_caught(first[0])
-    return "caught" in (task.full.get("metadata") or {})
-
-
 def _error(task: TaskRecord) -> Optional[Mapping[str, Any]]:
     """Its failure: the engine's report, with the step's record of the exception."""
     error = task.brief.get("error")
@@ -344,6 +332,9 @@ def _facts(task: TaskRecord) -> Dict[str, Any]:
         steps = run.spec.get("steps") or {}
         names = [(steps.get(f[0]) or {}).get("foreach") or f[0] for f in frames]
         facts["foreach-stack"] = [f"{n}={f[1]}" for n, f in zip(names, frames)]
+        first = [run.following(f[0]) for f in frames]
+        path = [f"{step}:{f[1]}" for f, after in zip(frames, first) for step in after]
+        facts["foreach-execution-path"] = ",".join(path)
     if is_parallel(task):
         facts["parallel-world-size"] = int(brief["ranks"])
         facts.update({} if task.rank else {"internal_task_type": "control_task"})

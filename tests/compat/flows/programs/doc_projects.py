@@ -2,6 +2,8 @@
 # $ --branch testing run --tag nightly
 # $ --production run
 # $ --production --branch testing run
+# $ --branch Testing run
+# $ --branch feat-1 run
 """@project, tags and namespaces as `current` and the client tell them."""
 
 from metaflow import FlowSpec, Run, current, get_namespace, namespace, project, step
