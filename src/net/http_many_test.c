@@ -180,7 +180,7 @@ static void test_many_on_few_connections(void **state)
     assert_int_equal(s.n_done, 50);
     assert_int_equal(s.n_body, 40 * 1000 + 10 * 7);
     assert_int_equal(here.n_requests, 50);
-    assert_int_equal(here.n_most, 5);
+    assert_in_range(here.n_most, 2, 5); /* a server that starves answers some before others ask */
     assert_in_range(here.on.n_connections, 5, 6);
     stk_http_many_close(m);
 }

@@ -90,7 +90,12 @@ def start(cli: Cli, **steps: str) -> subprocess.Popen[str]:
 
 
 def row(text: str, word: str) -> str:
-    return next(line for line in text.splitlines() if word in line)
+    return next(line for line in text.splitlines() if re.search(word, line))
+
+
+def of_tune(step: str) -> str:
+    """Of the run of `start`: others' runs are on the same screen."""
+    return rf"\btune +\S+ +{step} "
 
 
 def test_devices_and_steps(cli: Cli, screens: Screens) -> None:
@@ -99,7 +104,8 @@ def test_devices_and_steps(cli: Cli, screens: Screens) -> None:
     top = screens()
     text = top.until(
         lambda t: (
-            BRAILLE.search(t) and all(f" {x} " in t and f"/{x}" in t for x in ("train", "idle"))
+            BRAILLE.search(t)
+            and all(re.search(of_tune(x), t) and f"/{x}" in t for x in ("train", "idle"))
         )
     )
     head = row(text, "tune/train")
@@ -108,8 +114,8 @@ def test_devices_and_steps(cli: Cli, screens: Screens) -> None:
     assert re.search(r"3[78]%", meters) and "21.5 GB / 85.9 GB" in meters
     use, memory = (len(BLOCKS.findall(part)) for part in meters.split("memory"))
     assert 0.3 < use / 50 < 0.5 and 0.2 < memory / 34 < 0.3, meters
-    line = row(text, " train ")
-    assert "tune" in line and re.search(r"\d+%", line) and re.search(r"\d [kM]B", line, re.I)
+    line = row(text, of_tune("train"))
+    assert re.search(r"\d+%", line) and re.search(r"\d [kM]B", line, re.I)
     assert "CPU" in text.splitlines()[1] and "memory" in text.splitlines()[1]
     assert text.splitlines()[-1].startswith("q end")
 
