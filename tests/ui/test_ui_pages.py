@@ -130,7 +130,7 @@ def test_metrics_of_a_cached_step(cli: Cli, ui: Start) -> None:
 def test_cost(cli: Cli, ui: Start) -> None:
     """A column that sorts and filters, where there are prices; it follows a change of the file."""
     for name, cpus in (("a", 2), ("b", 0.5)):
-        assert cli.run({name: {"run": "sleep 0.2", "resources": {"cpu_count": cpus}}}).code == 0
+        assert cli.run({name: {"run": "sleep 0.5", "resources": {"cpu_count": cpus}}}).code == 0
     server = ui()
     assert ">cost<" not in server.get("runs").text
     cli.write("stoker.yaml", "prices: {currency: EUR, cpu_hour: 3600}\n")
