@@ -43,7 +43,8 @@ def test_what_runs_on_all_hosts(project: Project, lab: Lab) -> None:
     for name in lab.hosts:
         assert f"{name}\n{name}  " in text, text  # the stack's name for it, then its own
     twice = project("top", "--stack", "lab", "-n", "2", "-i", "100ms").stdout
-    assert twice.count("0 steps running") == 2 * len(lab.hosts)
+    hosts = re.findall(r"^(gpu\d)(?:: no answer yet)?$", twice, re.M)  # a busy host may be late
+    assert hosts == [*lab.hosts] * 2, twice
 
 
 @pytest.mark.parametrize("how", ["off", "cut"])
