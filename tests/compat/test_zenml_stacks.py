@@ -326,6 +326,22 @@ def test_the_command_describes_an_artifact_and_what_a_version_of_a_model_has(pro
     assert "named" not in compat(project, "zenml", "model", "model_artifacts", "its_model").stdout
 
 
+@needs_engine
+def test_the_command_deletes_a_version_and_exports_a_secret(project: Path) -> None:
+    code = "from zenml import save_artifact; print(save_artifact(1, 'by_hand').id)"
+    made = compat(project, sys.executable, "-c", code).stdout.split()[-1]
+    listed = ("zenml", "artifact", "version", "list")
+    assert "by_hand" in compat(project, *listed).stdout
+    done = compat(project, "zenml", "artifact", "version", "delete", made, "-y")
+    assert done.returncode == 0, done.stderr
+    assert "by_hand" not in compat(project, *listed).stdout
+    (project / "mine.yaml").touch(0o644)
+    compat(project, "zenml", "secret", "create", "mine", "--key=value")
+    assert compat(project, "zenml", "secret", "export", "mine").returncode == 0
+    assert (project / "mine.yaml").read_text() == '"key": "value"\n'
+    assert (project / "mine.yaml").stat().st_mode & 0o777 == 0o600
+
+
 REGISTERS = """
 from zenml.client import Client
 

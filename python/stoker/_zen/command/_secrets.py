@@ -86,6 +86,7 @@ def _secret_export(words: List[str]) -> int:
     found = Client().get_secret(given.name)
     file = given.filename or f"{found.name}.yaml"
     kept = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(kept, 0o600)  # a file that was there may be open to others
     with os.fdopen(kept, "w", encoding="utf-8") as stream:
         for key, value in found.secret_values.items():
             stream.write(f"{json.dumps(key)}: {json.dumps(value)}\n")
